@@ -1,0 +1,55 @@
+# Two commands for newcomers: `make run` and `make test`. `make check` is what CI runs.
+# Everything is installed into .venv; nothing else on the machine is changed.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := pyproject.toml liken_events/__init__.py
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check lint types imports coverage bench clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 12
+
+run: $(VENV)/.installed ## publish this machine's devices and follow them (a simulated machine if it has none)
+	@$(BIN)/liken-events run --simulate-if-empty desk $(ARGS)
+
+test: $(VENV)/.dev ## the test suite
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: lint types imports coverage ## all that CI checks
+
+lint: $(VENV)/.dev
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+
+types: $(VENV)/.dev
+	@$(BIN)/mypy
+
+imports: $(VENV)/.dev
+	@$(BIN)/lint-imports
+
+coverage: $(VENV)/.dev ## the test suite with its coverage, which must not fall
+	@rm -f .coverage .coverage.*
+	@COVERAGE_PROCESS_START=$(CURDIR)/pyproject.toml $(BIN)/python -m coverage run -m pytest $(ARGS)
+	@$(BIN)/python -m coverage combine -q
+	@$(BIN)/python -m coverage report
+
+bench: $(VENV)/.dev ## measure what the README claims (some minutes)
+	@$(BIN)/python -m bench $(ARGS)
+
+$(VENV)/.installed: $(SOURCES)
+	@PYTHON=$(PYTHON) ./packaging/make-venv $(VENV)
+	@echo "installing liken-events into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.installed
+	@echo "installing what the tests need ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group dev
+	@touch $@
+
+clean: ## remove the virtual environment and all that tools left
+	@rm -rf $(VENV) build *.egg-info .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -1,0 +1,251 @@
+"""The words of the command line, and the help that teaches them.
+
+This file makes the parsers. Options that are settings come from the table in `options`; here are
+only the commands' own. What a command does is in `commands`.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from liken_events import __version__
+from liken_events.config import Config
+from liken_events.options import OPTIONS, Option, Raw
+
+EXIT_USAGE = 2
+
+_ABOUT = """\
+A node agent that reacts: this machine's PCI and USB devices become a Kubernetes
+ResourceSlice (driver liken.sh) that follows the hardware by event. Without a
+cluster the slice is a file in a directory.
+
+Try it:
+  liken-events inventory               what would be published now
+  liken-events explain                 every device, and why it is or is not
+  liken-events run                     publish, and follow every change
+  liken-events run --simulate desk     the same on a made-up machine that changes
+"""
+
+_EXITS = """\
+exit status:
+  0   done, or stopped by SIGTERM or Ctrl-C
+  1   the command failed: a file that cannot be read, a device that is not there
+  2   wrong usage or configuration; the message names the file, variable or flag
+  130 interrupted while watching
+
+Settings are taken from --config FILE, then from LIKEN_EVENTS_... variables, then
+from flags; later beats earlier. --settle-quiet 1 is LIKEN_EVENTS_SETTLE_QUIET=1,
+and settle_quiet = 1 (or quiet = 1 under [settle]) in the file.
+"""
+
+_RUN = """\
+Publishes what this machine offers and follows every change, until SIGTERM.
+
+  liken-events run
+  liken-events run --cluster directory --cluster-dir /tmp/slices
+  liken-events run --config /etc/liken-events.toml --log-format json
+  liken-events run --simulate desk
+"""
+
+_WATCH = """\
+The pipeline of 'run' with nothing published: each change of the offer is one line.
+
+  liken-events watch
+  liken-events watch -o json | jq -r .device
+"""
+
+_INVENTORY = """\
+What would be published now.
+
+  liken-events inventory
+  liken-events inventory -o json | jq -r '.[].name'
+  liken-events inventory -o slice --node-name worker-1
+  liken-events inventory --snapshot bug-report.json
+"""
+
+_EXPLAIN = """\
+Every PCI and USB device, with what it publishes or why it is withheld. DEVICE is an
+address (1-2:1.0), a name (usb-1-2-1-0) or a part's name (pci-0000-00-02-0-display).
+
+  liken-events explain
+  liken-events explain 0000:00:1f.2
+  liken-events explain -o json --snapshot bug-report.json
+
+reasons:
+  no-driver        no kernel driver is bound to it
+  bus-structure    a hub or bridge: peripherals attach to it
+  no-nodes         its driver registers no device node
+  in-use           a mounted filesystem or active swap lies on it
+  storage-unknown  the mounts cannot be read, so no disk is offered
+  ignored          the configuration says so
+  same-name        another device has this name already
+  over-limit       the slice holds no more devices
+"""
+
+_SNAPSHOT = """\
+Writes this machine down as JSON: for bug reports, tests, and to look at it elsewhere.
+Serial numbers are replaced by stand-ins; mount points and names of devices are not.
+
+  liken-events snapshot -o my-machine.json
+  liken-events explain --snapshot my-machine.json
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arguments:
+    """What was typed.
+
+    Attributes:
+        command: one of the commands.
+        config: path of the configuration file, or None.
+        flags: option key to value, None where it was not given.
+        output: form of the output (`-o`), where the command has several.
+        device: the device that `explain` is asked about.
+        snapshot: a recorded machine to look at instead of this one.
+        file: where `snapshot` writes to; None for standard output.
+        with_serials: keep serial numbers.
+        simulate, simulate_if_empty: a recorded machine's name or file.
+        keep: go on after the simulation's script.
+        words: all words as they were typed.
+    """
+
+    command: str
+    words: tuple[str, ...] = ()
+    config: str | None = None
+    flags: dict[str, Raw | None] = field(default_factory=dict)
+    output: str = "table"
+    device: str | None = None
+    snapshot: str | None = None
+    file: str | None = None
+    with_serials: bool = False
+    simulate: str | None = None
+    simulate_if_empty: str | None = None
+    keep: bool = False
+
+
+def parse(words: Sequence[str] | None = None) -> Arguments:
+    """Parses the words, or prints help or a usage error and exits (status 0 or 2)."""
+    raw = sys.argv[1:] if words is None else list(words)
+    typed = vars(_parser().parse_args(raw))
+    flags: dict[str, Raw | None] = {option.key: typed.pop(option.key) for option in OPTIONS}
+    return Arguments(flags=flags, words=tuple(raw), **typed)
+
+
+def _parser() -> argparse.ArgumentParser:
+    top = _Parser(
+        prog="liken-events",
+        description=_ABOUT,
+        epilog=_EXITS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    top.add_argument("--version", action="version", version=f"liken-events {__version__}")
+    commands = top.add_subparsers(
+        dest="command", metavar="COMMAND", required=True, parser_class=_Parser
+    )
+
+    run = _command(commands, "run", _RUN, "publish, and follow every change")
+    run.add_argument(
+        "--simulate",
+        metavar="MACHINE",
+        help="run on a recorded machine ('desk' or a snapshot file), made up as a temporary tree, "
+        "and play a script of plugging and pulling on it",
+    )
+    run.add_argument(
+        "--simulate-if-empty",
+        metavar="MACHINE",
+        help="the same, but only if nothing on this machine can be claimed",
+    )
+    run.add_argument(
+        "--keep", action="store_true", help="go on after the simulation's script, until Ctrl-C"
+    )
+
+    watch = _command(commands, "watch", _WATCH, "print each change, publish nothing")
+    _output(watch, "table", "json", help_text="lines for people, or one JSON object a line")
+
+    inventory = _command(commands, "inventory", _INVENTORY, "what would be published now")
+    _output(inventory, "table", "json", "slice")
+    _recorded(inventory)
+
+    explain = _command(commands, "explain", _EXPLAIN, "why each device is published or not")
+    explain.add_argument("device", nargs="?", metavar="DEVICE", help="address or name of one")
+    _output(explain, "table", "json")
+    _recorded(explain)
+
+    snapshot = _command(commands, "snapshot", _SNAPSHOT, "write this machine down as JSON")
+    snapshot.add_argument("-o", dest="file", metavar="FILE", help="file to write")
+    snapshot.add_argument("--with-serials", action="store_true", help="keep serial numbers")
+    return top
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose complaint is one sentence: the full usage would hide it."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(EXIT_USAGE, f"{self.prog}: {message}; '{self.prog} --help' explains\n")
+
+
+def _command(
+    commands: "argparse._SubParsersAction[_Parser]",
+    name: str,
+    about: str,
+    short: str,
+) -> argparse.ArgumentParser:
+    command = commands.add_parser(
+        name,
+        help=short,
+        usage=f"liken-events {name} [options]",
+        description=about,
+        epilog=_EXITS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    settings = command.add_argument_group("settings")
+    settings.add_argument("--config", metavar="FILE", help="TOML file with settings")
+    defaults = Config()
+    for option in OPTIONS:
+        _add(settings, option, getattr(defaults, option.key))
+    return command
+
+
+def _add(group: "argparse._ArgumentGroup", option: Option, default: object) -> None:
+    text = option.help if default in ("", (), False) else f"{option.help} (default: {default})"
+    text = text.replace("%", "%%")
+    match option.kind:
+        case "switch":
+            group.add_argument(
+                option.flag,
+                dest=option.key,
+                action=argparse.BooleanOptionalAction,
+                default=None,
+                help=text,
+            )
+        case "list":
+            group.add_argument(
+                option.flag,
+                dest=option.key,
+                action="append",
+                metavar=option.metavar,
+                help=text,
+            )
+        case "choice":
+            among = "{" + ",".join(option.choices) + "}"
+            group.add_argument(option.flag, dest=option.key, metavar=among, help=text)
+        case _:
+            group.add_argument(option.flag, dest=option.key, metavar=option.metavar, help=text)
+
+
+def _output(command: argparse.ArgumentParser, *forms: str, help_text: str = "") -> None:
+    command.add_argument(
+        "-o", "--output", choices=forms, default=forms[0], help=help_text or "form of the output"
+    )
+
+
+def _recorded(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--snapshot",
+        metavar="FILE",
+        help="look at this recorded machine ('-' for standard input) instead of this one",
+    )

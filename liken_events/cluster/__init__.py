@@ -1,0 +1,215 @@
+"""Where slices live: one protocol, two homes.
+
+On a cluster, ResourceSlices are objects of the API server. On a machine without one they are files
+in a directory, of exactly the same form. The agent knows only this protocol.
+
+What was observed is kept fresh by a watch and is not polled: `watch_slices` follows this node's
+slices into a `SliceView`, the sink plans against the view, and a write puts its own outcome there.
+
+The two homes are `cluster.kubernetes` and `cluster.directory`, and `cluster.choice` tells which of
+them is meant; what to write is decided by `core.plan.slices`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import trio
+
+from liken_events.core.model.json import Json
+from liken_events.core.plan.slices import CreateSlice, DeleteSlice, ObservedSlice, PatchSlice
+from liken_events.latest import Latest
+
+
+class ClusterError(Exception):
+    """A call did not do what it should. `reason` is one sentence for a person."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class BadConfiguration(ClusterError):
+    """What was configured names no usable cluster. `reason` names the file and what is wrong.
+
+    Raised while connecting: waiting does not help, somebody has to change something.
+    """
+
+
+class Unavailable(ClusterError):
+    """The other side cannot be reached or refuses for now.
+
+    Refused connection, time-out, TLS failure, 401, 403, 429, 5xx, disk full.
+
+    Attributes:
+        retry_after: seconds that the other side asked to wait, or None.
+    """
+
+    def __init__(self, reason: str, *, retry_after: float | None = None) -> None:
+        super().__init__(reason)
+        self.retry_after = retry_after
+
+
+class Conflict(ClusterError):
+    """The object is not as it was thought to be: 404, 409, 'already exists'.
+
+    Whoever meets this calls `SliceView.doubt`.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """One complaint of the API server.
+
+    Attributes:
+        field: where, as it writes it: `spec.devices[7].attributes[x].string`; `""` if it does not
+            say, as with a refusal by a policy.
+        message: why.
+    """
+
+    field: str
+    message: str
+
+
+class Rejected(ClusterError):
+    """The other side found the object wrong (400, 422): the same again is answered the same."""
+
+    def __init__(self, reason: str, causes: Iterable[Cause] = ()) -> None:
+        super().__init__(reason)
+        self.causes = tuple(causes)
+
+
+class SliceView:
+    """This node's slices as the other side was last seen to hold them.
+
+    A write's own outcome (`put`, `drop`) and the watch (`replace`, `observe`, `drop`) arrive in
+    any order. Versions are compared as numbers where both are numbers: an older body never
+    replaces a newer, and what the watch has reported already is never undone by the outcome of a
+    write that came before it.
+
+    Attributes:
+        latest: set with a tuple of `ObservedSlice`, sorted by name, at each change; unset until
+            the first list.
+    """
+
+    def __init__(self) -> None:
+        self.latest: Latest[tuple[ObservedSlice, ...]] = Latest()
+        self._slices: dict[str, ObservedSlice] = {}
+        self._listed = 0
+        self._reported: dict[str, int] = {}
+        self._stale = trio.Event()
+
+    def replace(self, bodies: Iterable[Mapping[str, Json]], version: str = "") -> None:
+        """Takes a complete list, as after each LIST, and the version at which it was complete."""
+        self._slices = {item.name: item for item in map(ObservedSlice.from_body, bodies)}
+        self._listed = _number(version)
+        self._reported = {}
+        self._publish()
+
+    def put(self, body: Mapping[str, Json]) -> None:
+        """Takes one slice as a write of ours is thought to have left it.
+
+        If the watch was faster, this changes nothing: it may have told since that fields were
+        dropped, or that somebody deleted the slice.
+        """
+        new = ObservedSlice.from_body(body)
+        if 0 < _number(new.version) <= self._reported.get(new.name, self._listed):
+            return
+        self._take(new)
+
+    def observe(self, body: Mapping[str, Json]) -> None:
+        """Takes one slice as the watch reports it."""
+        new = ObservedSlice.from_body(body)
+        self._reported[new.name] = _number(new.version)
+        self._take(new)
+
+    def drop(self, name: str, version: str | None = None) -> None:
+        """Forgets a slice.
+
+        Args:
+            name: which one.
+            version: the version of its deletion, or the version at which we had it deleted: if
+                what is known is newer, the slice was made anew and stays.
+        """
+        if version is not None:
+            self._reported[name] = max(_number(version), self._reported.get(name, 0))
+        old = self._slices.get(name)
+        if old is None or (version is not None and _number(old.version) > _number(version) > 0):
+            return
+        del self._slices[name]
+        self._publish()
+
+    def doubt(self) -> None:
+        """Says that the view is known to be wrong (a conflict): whoever watches lists again."""
+        self._stale.set()
+
+    async def wait_doubted(self) -> None:
+        """For whoever watches: returns once somebody called `doubt`, and forgets the call."""
+        await self._stale.wait()
+        self._stale = trio.Event()
+
+    def _take(self, new: ObservedSlice) -> None:
+        old = self._slices.get(new.name)
+        if old is None or not (old == new or _is_older(new, old)):
+            self._slices[new.name] = new
+            self._publish()
+
+    def _publish(self) -> None:
+        self.latest.set(tuple(self._slices[name] for name in sorted(self._slices)))
+
+
+def _is_older(new: ObservedSlice, old: ObservedSlice) -> bool:
+    return new.uid == old.uid and 0 < _number(new.version) < _number(old.version)
+
+
+def _number(version: str) -> int:
+    """The version as a number, 0 if it is none.
+
+    Versions of one resource may be compared as integers: promised since Kubernetes 1.35
+    (KEP-5504), and true of every API server before.
+    """
+    is_number = version.isascii() and version.isdecimal() and len(version) < 20
+    return int(version) if is_number else 0
+
+
+class Cluster(Protocol):
+    """A home of ResourceSlices."""
+
+    @property
+    def description(self) -> str:
+        """Which home was taken, for people: `directory /var/lib/liken-events`."""
+        ...
+
+    async def node_uid(self, node: str) -> str | None:
+        """The uid of the Node object, for the owner reference; None where there is none.
+
+        Raises:
+            Unavailable: it could not be told.
+        """
+        ...
+
+    async def watch_slices(
+        self, node: str, view: SliceView, *, task_status: trio.TaskStatus[None]
+    ) -> None:
+        """Follows the node's slices of our driver into `view`, for ever; `started()` once
+        something watches.
+
+        It outlives every failure of the other side: expired versions, closed and silent
+        connections, refusals. After `view.doubt()` it lists again at once.
+        """
+        ...
+
+    async def create_slice(self, change: CreateSlice) -> ObservedSlice:
+        """Creates a slice. Raises Unavailable, Conflict (it exists already), Rejected."""
+        ...
+
+    async def patch_slice(self, change: PatchSlice) -> ObservedSlice:
+        """Changes a slice if it is still at the version that the change is based on.
+
+        Raises Unavailable, Conflict (gone, or changed since), Rejected.
+        """
+        ...
+
+    async def delete_slice(self, change: DeleteSlice) -> None:
+        """Deletes a slice; one that is gone already is no error. Raises Unavailable, Conflict."""
+        ...

@@ -1,0 +1,185 @@
+"""A Kubernetes API server as the home of slices.
+
+The server answers a change with the whole object, 50 KB for a full slice; asked for its metadata
+alone it answers with 500 bytes. It refuses a change for many reasons that pass, and for a few that
+do not.
+
+This file sends the agent's short calls. Each runs in a worker thread with a bound, and the threads
+are bounded in number, so that a server that hangs costs four threads and nothing else. How the
+server is reached is `cluster.kubernetes_access`, what answers mean `cluster.kubernetes_answer`,
+following slices `cluster.kubernetes_watch`. Only the agent imports this module, and only if there
+is a cluster: the client library behind it takes 20 MB.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Self
+from urllib.parse import quote
+
+import trio
+
+from liken_events.cluster import SliceView, Unavailable
+from liken_events.cluster.kubernetes_access import (
+    ANSWER_SECONDS,
+    CONNECT_SECONDS,
+    Client,
+    InCluster,
+    Kubeconfig,
+    Load,
+)
+from liken_events.cluster.kubernetes_answer import Answer, refusal
+from liken_events.cluster.kubernetes_watch import CONNECTIONS, PATH, RESOURCE, Follower, Pace
+from liken_events.core.model.json import Json
+from liken_events.core.plan.slices import CreateSlice, DeleteSlice, ObservedSlice, PatchSlice
+
+CALLS = 4
+"""Short calls at a time, and connections kept for them. There are two callers: a write of slices
+and a look at the Node; two places may be taken by calls that hang."""
+
+CALL_SECONDS = CONNECT_SECONDS + ANSWER_SECONDS + 5.0
+"""Bound for a whole call, waiting for a thread included; an answer that trickles never ends by the
+other two."""
+
+METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+"""What is wanted as an answer; the second part is for servers that know no first."""
+
+JSON = "application/json"
+JSON_PATCH = "application/json-patch+json"
+
+
+class KubernetesCluster:
+    """An API server. One task at a time writes; any may call."""
+
+    def __init__(self, load: Load, *, pace: Pace | None = None) -> None:
+        """Reads the configuration; sends nothing.
+
+        Args:
+            load: how to read it, also later.
+            pace: other times for following slices than the usual ones.
+
+        Raises:
+            BadConfiguration: it is no use; the reason names the file.
+        """
+        self._calls = Client(load, connections=CALLS)
+        self._watches = Client(load, connections=CONNECTIONS)
+        self._threads = trio.CapacityLimiter(CALLS)
+        self._pace = pace if pace is not None else Pace()
+
+    @classmethod
+    def connect(
+        cls,
+        *,
+        kubeconfig: str | None = None,
+        context: str | None = None,
+        environ: Mapping[str, str] = os.environ,
+    ) -> Self:
+        """The API server that a kubeconfig names, or the one that runs our pod.
+
+        Args:
+            kubeconfig: a path, or several with `:` between them; None for the pod's own.
+            context: one of the kubeconfig's contexts; None for its current one.
+            environ: where a pod finds its server's address.
+
+        Raises:
+            BadConfiguration: the configuration is no use; the reason names the file.
+        """
+        if kubeconfig is None:
+            return cls(InCluster(environ=environ))
+        return cls(Kubeconfig(path=kubeconfig, context=context))
+
+    @property
+    def description(self) -> str:
+        """See `Cluster.description`."""
+        return f"Kubernetes at {self._calls.host}"
+
+    async def node_uid(self, node: str) -> str | None:
+        """See `Cluster.node_uid`."""
+        answer = await self._call("GET", f"/api/v1/nodes/{quote(node, safe='')}")
+        if answer.status == 200:
+            return _stored(answer, {}).uid or None
+        if answer.status == 404:
+            return None
+        raise refusal("get", "nodes", answer)
+
+    async def watch_slices(
+        self,
+        node: str,
+        view: SliceView,
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """See `Cluster.watch_slices`."""
+        await Follower(self._watches, node, view, self._pace).run(task_status)
+
+    async def create_slice(self, change: CreateSlice) -> ObservedSlice:
+        """See `Cluster.create_slice`."""
+        answer = await self._call("POST", PATH, change.body)
+        if answer.status not in (200, 201):
+            raise refusal("create", RESOURCE, answer)
+        return _stored(answer, change.body)
+
+    async def patch_slice(self, change: PatchSlice) -> ObservedSlice:
+        """See `Cluster.patch_slice`."""
+        path = _path(change.name)
+        answer = await self._call("PATCH", path, list(change.operations), JSON_PATCH)
+        if answer.status != 200:
+            raise refusal("patch", RESOURCE, answer)
+        return _stored(answer, change.body)
+
+    async def delete_slice(self, change: DeleteSlice) -> None:
+        """See `Cluster.delete_slice`."""
+        preconditions: dict[str, Json] = {"uid": change.uid, "resourceVersion": change.version}
+        options: dict[str, Json] = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": preconditions,
+        }
+        answer = await self._call("DELETE", _path(change.name), options)
+        if answer.status not in (200, 202, 404):
+            raise refusal("delete", RESOURCE, answer)
+
+    def close(self) -> None:
+        """Closes idle connections. Calls that are under way go on."""
+        self._calls.close()
+        self._watches.close()
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Json] | list[Json] | None = None,
+        content_type: str = JSON,
+    ) -> Answer:
+        """Sends one request from a worker thread. Raises Unavailable if no answer comes."""
+
+        def call() -> Answer:
+            return self._calls.call(
+                method,
+                path,
+                body=None if body is None else json.dumps(body, separators=(",", ":")).encode(),
+                content_type=content_type,
+                accept=METADATA_ONLY,
+            )
+
+        with trio.move_on_after(CALL_SECONDS):
+            return await trio.to_thread.run_sync(
+                call, thread_name="liken-call", abandon_on_cancel=True, limiter=self._threads
+            )
+        raise Unavailable(f"{self._calls.host} did not answer in time")
+
+
+def _path(name: str) -> str:
+    return f"{PATH}/{quote(name, safe='')}"
+
+
+def _stored(answer: Answer, sent: Mapping[str, Json]) -> ObservedSlice:
+    """What the server holds now: what it answered, or if that is metadata only, what was sent
+    with this metadata. Fields that it dropped are then told by the watch."""
+    body = answer.json()
+    if body.get("kind") == "PartialObjectMetadata":
+        body = {**sent, "metadata": body.get("metadata")}
+    stored = ObservedSlice.from_body(body)
+    if not stored.version:
+        raise Unavailable("the server answered something that is no object")
+    return stored

@@ -1,0 +1,1 @@
+"""Raw bytes to events. Every decoder accepts any input and never raises."""

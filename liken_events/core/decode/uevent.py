@@ -1,0 +1,110 @@
+r"""Uevents: what the kernel or udevd says about one device, as bytes.
+
+The kernel sends `add@/devices/pci0000:00/…`, a NUL, and `KEY=value` texts with a NUL after each.
+udevd sends the same properties again after its rules have run, behind a binary header of its own
+that begins with `libudev` and a NUL. A containerised machine sends hundreds about network and
+overlay devices for each one about hardware.
+
+This file turns such bytes into a trigger, or into None for what cannot matter to PCI and USB
+devices or to the disks the machine stands on. Noise is told apart by the first bytes, before
+anything is taken to pieces. It accepts any bytes and never raises. Reading the socket is left to
+`sources.uevent`, the kernel-side half of the noise filter to `sources.uevent_filter`.
+"""
+
+import sys
+
+from liken_events.core.events import DeviceChanged, Resync, Trigger
+
+ACTIONS = frozenset({"add", "remove", "change", "bind", "unbind", "move", "online", "offline"})
+"""`kobject_actions` of the kernel."""
+
+UDEV_PREFIX = b"libudev\0"
+UDEV_MAGIC = 0xFEEDCAFE
+"""Opens udevd's header, in network byte order, after the prefix (`monitor_netlink_header` of
+systemd)."""
+
+UDEV_PROPERTIES = slice(16, 24)
+"""Where udevd's header holds the offset and the length of the properties, two 32-bit numbers of
+the machine's own byte order."""
+
+DEVICES = b"/devices/"
+VIRTUAL = b"/devices/virtual/"
+VIRTUAL_DISKS = (
+    b"/devices/virtual/block/dm-",
+    b"/devices/virtual/block/md",
+    b"/devices/virtual/block/bcache",
+    b"/devices/virtual/nvme-subsystem/",
+)
+"""Devices that lie on no bus and still matter: what filesystems stand on is followed through
+them."""
+
+
+def decode(data: bytes, *, truncated: bool = False) -> Trigger | None:
+    """What one datagram says may be stale.
+
+    Args:
+        data: the datagram as it came from the netlink socket.
+        truncated: it did not fit the buffer (`MSG_TRUNC`). The device is still named by its first
+            bytes; no property of it is used.
+
+    Returns:
+        None for noise and for nonsense; a Resync for a truncated datagram that does not say which
+        device it is about.
+    """
+    properties = _udev_properties(data) if data.startswith(UDEV_PREFIX) else data
+    action, path = _subject(properties)
+    if path is None:
+        return Resync(source="uevent", reason="truncated event") if truncated else None
+    if not matters(path) or action not in ACTIONS:
+        return None
+    text = path.decode("utf-8", "surrogateescape")
+    if truncated or not properties.endswith(b"\0"):
+        return DeviceChanged(path=text, action=action)
+    return DeviceChanged(
+        path=text,
+        action=action,
+        subsystem=_text(_value(properties, b"SUBSYSTEM=")),
+        synthetic=b"\0SYNTH_UUID=" in properties,
+    )
+
+
+def matters(path: bytes) -> bool:
+    """Whether an event about this device path can change what is published."""
+    if not path.startswith(DEVICES):
+        return False  # modules, drivers, slab caches, filesystems
+    return not path.startswith(VIRTUAL) or path.startswith(VIRTUAL_DISKS)
+
+
+def _subject(properties: bytes) -> tuple[str, bytes | None]:
+    """Action and device path; the path is None if the bytes name none."""
+    head, _, _ = properties.partition(b"\0")
+    action, at, path = head.partition(b"@")
+    if at and b"=" not in action:
+        return action.decode("ascii", "replace"), path
+    return _text(_value(properties, b"ACTION=")), _value(properties, b"DEVPATH=")
+
+
+def _udev_properties(data: bytes) -> bytes:
+    """The properties behind udevd's header; empty if the header is not one."""
+    if len(data) < UDEV_PROPERTIES.stop or int.from_bytes(data[8:12], "big") != UDEV_MAGIC:
+        return b""
+    numbers = data[UDEV_PROPERTIES]
+    offset = int.from_bytes(numbers[:4], sys.byteorder)
+    length = int.from_bytes(numbers[4:], sys.byteorder)
+    return data[offset : offset + length]
+
+
+def _value(properties: bytes, key: bytes) -> bytes | None:
+    """What stands behind `key=` at the start of the properties or after a NUL."""
+    if properties.startswith(key):
+        start = 0
+    else:
+        start = properties.find(b"\0" + key) + 1
+        if start == 0:
+            return None
+    value, _, _ = properties[start + len(key) :].partition(b"\0")
+    return value
+
+
+def _text(raw: bytes | None) -> str:
+    return "" if raw is None else raw.decode("utf-8", "replace")

@@ -1,0 +1,69 @@
+"""What can happen to the machine, as values.
+
+The kernel tells of changes in many ways: a uevent for a device, a poll condition on the mount
+table, an inotify record for a file. All of them say the same thing: something that was known may
+be stale.
+
+This file names what may be stale. A trigger carries no truth; it says where to look again. So
+triggers may be lost, merged and repeated without harm, and the snapshot that is read afterwards
+decides.
+
+Who turns bytes into triggers is `core.decode`; who waits for quiet is `core.timing`; who looks is
+`sources.sysfs`.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceChanged:
+    """A uevent named a device below `/sys/devices` that may matter.
+
+    Attributes:
+        path: kernel path without the mount point of sysfs, such as
+            `/devices/pci0000:00/0000:00:14.0/usb1/1-2`.
+        action: the uevent's action: `add`, `remove`, `change`, `bind`, `unbind`, `move`, `online`,
+            `offline`.
+        subsystem: the uevent's subsystem, `""` when it named none.
+        synthetic: true when somebody wrote to the device's `uevent` file (the kernel then adds
+            `SYNTH_UUID`): such an `add` tells of no new device and is followed by no `bind`.
+    """
+
+    path: str
+    action: str
+    subsystem: str = ""
+    synthetic: bool = False
+
+    @property
+    def cause(self) -> str:
+        """One line for logs: what the kernel said."""
+        return f"{self.action} {self.path.rpartition('/')[2]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MountsChanged:
+    """The mount table or the list of swap areas changed. No uevent tells of that."""
+
+    source: str
+
+    @property
+    def cause(self) -> str:
+        """One line for logs."""
+        return f"{self.source} changed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resync:
+    """Events were lost, or may have been: the whole machine has to be read again."""
+
+    source: str
+    reason: str
+
+    @property
+    def cause(self) -> str:
+        """One line for logs."""
+        return f"resync of {self.source}: {self.reason}"
+
+
+Trigger: TypeAlias = DeviceChanged | MountsChanged | Resync

@@ -1,0 +1,1 @@
+"""From a snapshot of the machine to the devices that are offered."""

@@ -1,0 +1,1 @@
+"""From what is there and what is wanted to the changes between them."""

@@ -1,0 +1,78 @@
+"""Logs: one event name a thing, and key-value pairs.
+
+Somebody reads the logs of a node agent when hardware did not do what was expected, often by
+machine and much later. So an event has a fixed name, its facts are fields, and text that came out
+of a device cannot break a line or a terminal.
+
+This file sets structlog up. Names of events are dotted, subject first: `device.added`,
+`slice.patched`.
+"""
+
+import logging
+import sys
+from collections.abc import MutableMapping
+from typing import Any, TextIO
+
+import structlog
+
+from liken_events.core.model.names import printable
+
+
+def configure(*, form: str = "auto", level: str = "info", stream: TextIO | None = None) -> None:
+    """Sets the log's form and threshold for the whole process.
+
+    Args:
+        form: `console` for people, `json` for machines; `auto` takes console on a terminal.
+        level: `debug`, `info`, `warning` or `error`.
+        stream: where to; standard error if None, looked up at each line.
+    """
+    out = stream if stream is not None else sys.stderr
+    terminal = out.isatty()
+    console = form == "console" or (form == "auto" and terminal)
+    renderer: structlog.typing.Processor = (
+        structlog.dev.ConsoleRenderer(colors=terminal, pad_event_to=26)
+        if console
+        else structlog.processors.JSONRenderer(ensure_ascii=True)
+    )
+    stamp = structlog.processors.TimeStamper(
+        fmt="%H:%M:%S.%f" if console else "iso", utc=not console
+    )
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            stamp,
+            *([] if console else [structlog.processors.dict_tracebacks]),
+            _escape,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
+        logger_factory=structlog.PrintLoggerFactory(out),
+        cache_logger_on_first_use=False,
+    )
+
+
+def _escape(
+    _logger: Any,  # noqa: ANN401  # structlog's own signature
+    _method: str,
+    event: MutableMapping[str, Any],
+) -> MutableMapping[str, Any]:
+    """Makes every text printable: a device's own strings must not move a cursor or fake a second
+    line."""
+    for key, value in event.items():
+        if key not in ("exception", "exc_info", "stack"):
+            event[key] = _safe(value)
+    return event
+
+
+def _safe(value: object) -> object:
+    match value:
+        case str():
+            return printable(value)
+        case list() | tuple():
+            return [_safe(item) for item in value]
+        case dict():
+            return {_safe(key): _safe(item) for key, item in value.items()}
+        case None | bool() | int() | float():
+            return value
+        case _:
+            return printable(str(value))

@@ -1,0 +1,283 @@
+"""The loop: from triggers to the newest inventory.
+
+A trigger says where to look. When to look is a question of time: a device that is being plugged in
+has to settle, one that was pulled out is gone. What is seen replaces what was known of that one
+device, and if the offer is another then, the sinks are told.
+
+This file joins inbox, settling, scanner and machine, and owns the clock. Reads happen in worker
+threads, each device's alone: a device whose attribute hangs delays nobody else. What is read, and
+what follows from it, is decided elsewhere.
+"""
+
+import random
+from collections.abc import Callable
+from typing import TypeVar
+
+import structlog
+import trio
+
+from liken_events.core.backoff import Backoff
+from liken_events.core.events import DeviceChanged, MountsChanged, Resync
+from liken_events.core.model.address import Below, Own, UsbDevice, subject
+from liken_events.core.model.device import Cause, Inventory
+from liken_events.core.model.machine import Machine
+from liken_events.core.model.snapshot import Device, Key, Storage
+from liken_events.core.model.storage import has_disks
+from liken_events.core.timing import Burst, Settling, Timing
+from liken_events.inbox import Inbox
+from liken_events.latest import Latest
+from liken_events.sources import Reader, ScanFailed
+
+SAFETY_SECONDS = 600.0
+"""How often the whole machine is read without any reason. Nothing should ever be found then; a
+warning tells."""
+
+STORAGE_SECONDS = 0.1
+"""Shortest time between two looks at the mounts: a container host mounts dozens of times a
+second."""
+
+GATHER_SECONDS = 0.1
+"""How long the first of several looks waits for the others, so that a composite device is one
+change."""
+
+THREADS = 8
+"""Worker threads for reading. A device that hangs holds one until the kernel gives up on it."""
+
+VIRTUAL = "/devices/virtual/"
+"""Where device-mapper, md and other devices are that lie on no bus."""
+
+SCAN_BACKOFF = Backoff(base=1.0, ceiling=60.0)
+
+log = structlog.get_logger()
+
+
+T = TypeVar("T")
+
+
+class Reconciler:
+    """Keeps `inventories` at the newest inventory of the machine."""
+
+    def __init__(
+        self,
+        *,
+        reader: Reader,
+        machine: Machine,
+        inbox: Inbox,
+        inventories: Latest[Inventory],
+        timing: Timing,
+        safety_seconds: float = SAFETY_SECONDS,
+    ) -> None:
+        self._reader = reader
+        self._machine = machine
+        self._inbox = inbox
+        self._inventories = inventories
+        self._timing = timing
+        self._safety_seconds = safety_seconds
+        self._settling: Settling[Key] = Settling(timing)
+        self._resync: Settling[None] = Settling(timing)
+        self._limiter = trio.CapacityLimiter(THREADS)
+        self._reading: dict[Key, Burst] = {}
+        self._seen: list[tuple[Key, Burst, Device | None]] = []
+        self._arrived = trio.Event()
+        self._storage_due: float | None = None
+        self._storage_looked = -STORAGE_SECONDS
+        self._storage_whole = False
+        self._storage_cause = Cause(text="", first=0.0, last=0.0)
+        self._scan_failures = 0
+        self._full_due = 0.0
+        self._read_once = False
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Reads the whole machine, then follows the inbox for ever. `started()` after the first
+        inventory."""
+        async with trio.open_nursery() as nursery:
+            self._full_due = trio.current_time()
+            while True:
+                await self._turn(nursery)
+                if self._inventories.number:
+                    task_status.started()
+                    break
+                await trio.sleep_until(self._full_due)
+            while True:
+                await self._wait()
+                await self._turn(nursery)
+
+    async def _wait(self) -> None:
+        """Until something is pending, seen or due."""
+        times = (
+            self._full_due,
+            self._settling.deadline(),
+            self._resync.deadline(),
+            self._storage_due,
+        )
+        with trio.move_on_at(min(time for time in times if time is not None)):
+            await self._inbox.wait()
+
+    async def _turn(self, nursery: trio.Nursery) -> None:
+        """Takes in what came, looks at what is due, and tells of what is new."""
+        if self._take_marks():
+            self._publish()  # what is gone waits for nobody
+        now = trio.current_time()
+        if self._storage_due is not None and self._storage_due <= now:
+            await self._read_storage()
+        if self._resync.take_due(now) or self._full_due <= now:
+            await self._read_everything()
+        await self._look_at_due(now, nursery)
+        await self._take_seen()
+        self._publish()
+
+    def _take_marks(self) -> bool:
+        """Sorts the pending triggers to what they concern. True if a device was found to be
+        gone."""
+        gone = False
+        for marked in self._inbox.take():
+            trigger = marked.trigger
+            match trigger:
+                case DeviceChanged():
+                    gone |= self._note(trigger, marked.at)
+                case MountsChanged():
+                    self._doubt_storage(trigger.cause, marked.at)
+                case Resync():
+                    log.warning("machine.resync", source=trigger.source, reason=trigger.reason)
+                    self._resync.note(None, marked.at, trigger.cause)
+        return gone
+
+    def _note(self, trigger: DeviceChanged, at: float) -> bool:
+        """Takes one uevent into account. True if it says that a device is gone, and it is."""
+        found = subject(trigger.path, self._machine.paths)
+        if trigger.subsystem == "block" or (found is None and trigger.path.startswith(VIRTUAL)):
+            self._doubt_storage(trigger.cause, at, whole=True)
+        match found:
+            case Own(key) if trigger.action == "add" and not trigger.synthetic:
+                probing = (
+                    self._timing.probing_pci if key.bus == "pci" else self._timing.probing_usb
+                )
+                self._settling.note_added(key, at, trigger.cause, probing=probing)
+            case Own(key) if trigger.action == "remove":
+                return self._note_removed(key, trigger, at)
+            case Own(key) if trigger.action in {"bind", "unbind"}:
+                self._settling.note_bound(key, at, trigger.cause)
+            case Own(key) | Below(key):
+                self._settling.note(key, at, trigger.cause)
+            case UsbDevice(path) if trigger.action == "remove":
+                keys = self._machine.interfaces(path)
+                gone = [key for key in keys if self._note_removed(key, trigger, at)]
+                return bool(gone)
+            case UsbDevice(path):
+                for key in self._machine.interfaces(path):
+                    self._settling.note(key, at, trigger.cause)
+            case None:
+                pass
+        return False
+
+    def _note_removed(self, key: Key, trigger: DeviceChanged, at: float) -> bool:
+        if self._reader.present(key):
+            # The event is about a device that was here before the one that is here now.
+            self._settling.note_bound(key, at, trigger.cause)
+            return False
+        self._settling.take(key)
+        self._reading.pop(key, None)
+        self._machine.put(key, None)
+        self._machine.note(key, Cause(text=trigger.cause, first=at, last=at))
+        return True
+
+    def _doubt_storage(self, text: str, at: float, *, whole: bool = False) -> None:
+        self._storage_whole |= whole
+        if self._storage_due is None:
+            self._storage_due = max(at, self._storage_looked + STORAGE_SECONDS)
+            self._storage_cause = Cause(text=text, first=at, last=at)
+
+    async def _read_storage(self) -> None:
+        """Looks at mounts and swap areas, and at block devices if those may be others."""
+        whole, self._storage_whole = self._storage_whole, False
+        self._storage_due = None
+        known = self._machine.storage
+        if whole or await self._in_thread(lambda: self._reader.uses_changed(known)):
+            self._take_storage(await self._in_thread(self._reader.storage), self._storage_cause)
+        self._storage_looked = trio.current_time()
+
+    def _take_storage(self, storage: Storage, cause: Cause) -> None:
+        if storage.unknown is not None and storage.unknown != self._machine.storage.unknown:
+            log.error(
+                "storage.unknown",
+                reason=storage.unknown,
+                result="no block device is published until it can be told what is in use",
+            )
+        for key in self._machine.put_storage(storage):
+            self._machine.note(key, cause)
+
+    async def _read_everything(self) -> None:
+        began = trio.current_time()
+        cause = Cause(text="full look", first=began, last=began)
+        self._resync.take(None)
+        try:
+            snapshot = await self._in_thread(self._reader.scan)
+        except ScanFailed as error:
+            self._scan_failures += 1
+            delay = SCAN_BACKOFF.delay(self._scan_failures, random.random())  # noqa: S311  # jitter
+            self._full_due = trio.current_time() + delay
+            log.warning("machine.scan_failed", reason=str(error), retry_seconds=round(delay, 1))
+            return
+        self._scan_failures = 0
+        self._full_due = trio.current_time() + self._safety_seconds
+        self._take_storage(snapshot.storage, cause)
+        # A device in the middle of a burst keeps what is known of it: its own look is still to
+        # come.
+        changed = self._machine.replace(snapshot, {*self._reading, *self._settling.keys()})
+        for key in changed:
+            self._machine.note(key, cause)
+        self._read_once = True
+        log.info(
+            "machine.read",
+            devices=len(snapshot.devices),
+            changed=len(changed),
+            seconds=round(trio.current_time() - began, 3),
+        )
+
+    async def _look_at_due(self, now: float, nursery: trio.Nursery) -> None:
+        """Starts the looks whose time has come, and waits a little for them."""
+        begun = set()
+        for key, burst in self._settling.take_due(now).items():
+            if key in self._reading:
+                self._settling.note(key, now, burst.text)  # the look under way began too early
+                continue
+            self._reading[key] = burst
+            begun.add(key)
+            nursery.start_soon(self._look, key, burst)
+        with trio.move_on_after(GATHER_SECONDS):
+            while begun & self._reading.keys():
+                await self._arrived.wait()
+
+    async def _look(self, key: Key, burst: Burst) -> None:
+        device = await self._in_thread(lambda: self._reader.device(key))
+        if self._reading.get(key) is burst:  # else the device was removed meanwhile
+            del self._reading[key]
+            self._seen.append((key, burst, device))
+        self._arrived.set()
+        self._arrived = trio.Event()
+        self._inbox.wake()
+
+    async def _take_seen(self) -> None:
+        """Takes in the looks that ended. One that found disks is worth another look at what is in
+        use."""
+        seen, self._seen = self._seen, []
+        if any(device is not None and has_disks(device) for _, _, device in seen):
+            now = trio.current_time()
+            storage = await self._in_thread(self._reader.storage)
+            self._take_storage(storage, Cause(text="look at disks", first=now, last=now))
+        for key, burst, device in seen:
+            if key in self._settling and device is not None:
+                continue  # it moved on while it was looked at: the next look counts
+            self._machine.put(key, device)
+            self._machine.note(key, Cause(text=burst.text, first=burst.first, last=burst.last))
+
+    def _publish(self) -> None:
+        inventory = self._machine.inventory()
+        if not self._read_once or (
+            self._inventories.number and inventory == self._inventories.get()
+        ):
+            return
+        self._inventories.set(inventory)
+
+    async def _in_thread(self, read: Callable[[], T]) -> T:
+        return await trio.to_thread.run_sync(read, limiter=self._limiter, abandon_on_cancel=True)

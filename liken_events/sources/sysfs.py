@@ -1,0 +1,218 @@
+"""The scan: one look at the PCI and USB devices of a machine, through sysfs.
+
+`/sys/bus/<bus>/devices` lists each device as a link to its directory. Attributes are small files;
+a driver's nodes are directories with a `dev` file anywhere below. All of it races with unplugging:
+any read may find the file gone (ENOENT), the device dying (ENODEV, EIO) or an attribute that has
+nothing to say (EINVAL). Such a read is an absent attribute and never an error.
+
+This file reads devices. One that was there at the start of a look and gone, or under another
+driver or number, at its end is read again: half of two states is no state. What the walk enters
+and what a directory stands for is said in `core.model.delivery`; mounts and block devices are read
+in `sources.storage`.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from liken_events.core.model.delivery import FOREIGN, bus_node, node
+from liken_events.core.model.snapshot import (
+    Bus,
+    Device,
+    Key,
+    Node,
+    Snapshot,
+    Storage,
+    sort_devices,
+    sort_nodes,
+)
+from liken_events.sources import ScanFailed
+from liken_events.sources.attributes import Files
+from liken_events.sources.pci_names import PciNames
+from liken_events.sources.storage import StorageReader
+
+BUSES: tuple[Bus, ...] = ("pci", "usb")
+
+LOOKS = 3
+"""How often a device is read that changes while it is read. Each of its changes is announced by an
+event anyway."""
+
+ATTRIBUTE_GROUP = "power"
+"""A directory that every device has and that is no device: power management attributes. Half of
+all directories."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roots:
+    """Where the machine is, so that a made-up tree works like a real one.
+
+    Attributes:
+        sys, dev, proc: absolute paths of what is `/sys`, `/dev` and `/proc` on the machine that is
+            looked at.
+        pci_ids: path of a pci.ids database; None looks in the usual places.
+        protect: paths of block devices that belong to the machine, mounted or not.
+    """
+
+    sys: str = "/sys"
+    dev: str = "/dev"
+    proc: str = "/proc"
+    pci_ids: str | None = None
+    protect: tuple[str, ...] = ()
+
+
+class Scanner:
+    """Reads one machine. Methods block; they are called in a worker thread."""
+
+    def __init__(self, roots: Roots, files: Files | None = None) -> None:
+        self._sys = os.path.realpath(roots.sys)
+        self._files = files or Files()
+        self._names = PciNames(roots.pci_ids)
+        self._storage = StorageReader(
+            sys=self._sys,
+            dev=roots.dev,
+            proc=roots.proc,
+            protect=roots.protect,
+            files=self._files,
+        )
+
+    def scan(self) -> Snapshot:
+        """The whole machine.
+
+        Raises:
+            ScanFailed: a bus is there and cannot be listed.
+        """
+        found = (self.device(key) for key in self._keys())
+        devices = sort_devices(device for device in found if device is not None)
+        return Snapshot(devices=devices, storage=self.storage())
+
+    def storage(self) -> Storage:
+        """Mounts, swap areas and block devices."""
+        return self._storage.read()
+
+    def uses_changed(self, storage: Storage) -> bool:
+        """Whether mounts or swap areas on block devices differ from those of `storage`: the cheap
+        half of a look."""
+        return self._storage.uses() != (storage.uses, storage.unknown)
+
+    def present(self, key: Key) -> bool:
+        """Whether the bus lists the device. The kernel unlists a device before it says that it is
+        removed."""
+        return os.path.lexists(self._entry(key))
+
+    def device(self, key: Key) -> Device | None:
+        """One device; None if it is gone, or is no candidate because it has no modalias."""
+        device: Device | None = None
+        for _ in range(LOOKS):
+            before = self._identity(key)
+            if before is None:
+                return None
+            path, _, _ = before
+            device = self._read(key, path)
+            if device is None or self._identity(key) == before:
+                return device
+        return device
+
+    def _keys(self) -> Iterator[Key]:
+        for bus in BUSES:
+            try:
+                names = self._files.names(f"{self._sys}/bus/{bus}/devices")
+            except OSError as error:
+                raise ScanFailed(f"cannot list {bus} devices: {error}") from error
+            for name in names:
+                yield Key(bus=bus, address=name)
+
+    def _entry(self, key: Key) -> str:
+        return f"{self._sys}/bus/{key.bus}/devices/{key.address}"
+
+    def _identity(self, key: Key) -> tuple[str, str | None, str | None] | None:
+        """What must not change during a look: the directory, the driver, the number on the USB
+        bus."""
+        path = self._files.target(self._entry(key))
+        if path is None:
+            return None
+        number = self._files.text(f"{path}/../devnum") if key.bus == "usb" else None
+        return path, self._files.link(f"{path}/driver"), number
+
+    def _read(self, key: Key, path: str) -> Device | None:
+        modalias = self._attribute(path, "modalias")
+        if modalias is None:
+            return None
+        nodes, hidden = self._walk(path)
+        driver = self._files.link(f"{path}/driver")
+        kernel_path = path.removeprefix(self._sys)
+        if key.bus == "pci":
+            vendor, product = self._hex(path, "vendor"), self._hex(path, "device")
+            maker, model = self._names.look_up(vendor or "", product or "")
+            return Device(
+                key=key,
+                path=kernel_path,
+                driver=driver,
+                modalias=modalias,
+                vendor=vendor,
+                product=product,
+                class_code=self._hex(path, "class"),
+                maker=maker,
+                model=model,
+                nodes=nodes,
+                hidden_disks=hidden,
+            )
+        parent = os.path.dirname(path)
+        interface = ":" in key.address
+        return Device(
+            key=key,
+            path=kernel_path,
+            driver=driver,
+            modalias=modalias,
+            vendor=self._hex(parent, "idVendor"),
+            product=self._hex(parent, "idProduct"),
+            class_code=self._hex(path, "bInterfaceClass"),
+            serial=self._attribute(parent, "serial"),
+            maker=self._attribute(parent, "manufacturer"),
+            model=self._attribute(parent, "product"),
+            nodes=nodes,
+            bus_node=bus_node(self._attribute(parent, "busnum"), self._attribute(parent, "devnum"))
+            if interface
+            else None,
+            hidden_disks=hidden,
+        )
+
+    def _walk(self, top: str) -> tuple[tuple[Node, ...], tuple[str, ...]]:
+        """The nodes of a device's subtree, and the names of block devices without a node."""
+        nodes: list[Node] = []
+        hidden: list[str] = []
+        waiting = [""]
+        while waiting:
+            place = waiting.pop()
+            path = f"{top}/{place}" if place else top
+            entries = self._files.entries(path)
+            names = {entry.name for entry in entries}
+            subsystem = self._files.link(f"{path}/subsystem") if "subsystem" in names else None
+            if place and subsystem in FOREIGN:
+                continue
+            if "dev" in names and "uevent" in names:
+                found = node(
+                    uevent=self._files.text(f"{path}/uevent") or "",
+                    dev=self._files.text(f"{path}/dev") or "",
+                    subsystem=subsystem,
+                    place=place,
+                )
+                if found is not None:
+                    nodes.append(found)
+            elif subsystem == "block":
+                hidden.append(os.path.basename(path))
+            waiting += [
+                f"{place}/{entry.name}" if place else entry.name
+                for entry in entries
+                if entry.name != ATTRIBUTE_GROUP and entry.is_dir(follow_symlinks=False)
+            ]
+        return sort_nodes(nodes), tuple(sorted(hidden))
+
+    def _attribute(self, path: str, name: str) -> str | None:
+        """An attribute without its newline; None if it is absent or empty."""
+        text = self._files.text(f"{path}/{name}")
+        return None if text is None else text.removesuffix("\n") or None
+
+    def _hex(self, path: str, name: str) -> str | None:
+        """A number as the kernel writes it, in lower case and without `0x`."""
+        text = self._attribute(path, name)
+        return None if text is None else text.strip().lower().removeprefix("0x") or None

@@ -1,0 +1,179 @@
+"""The uevent socket: hardware changes as the kernel tells them.
+
+Uevents are broadcast on a netlink socket: by the kernel to group 1 of every network namespace that
+belongs to the initial user namespace, and again by udevd, after its rules have run, to group 2 of
+the host's namespace alone. A reader that is too slow does not slow the kernel down: the socket's
+buffer overruns, and the next read says ENOBUFS.
+
+This file opens the socket through pyudev (the one door to it), asks for a large buffer, lets the
+kernel drop what cannot matter, and marks the inbox for the rest. It reads datagrams itself:
+building a device object for each costs three times as much, and the device is read from sysfs
+anyway. It never waits for anybody but the socket.
+
+What a datagram means is said in `core.decode.uevent`.
+"""
+
+import errno
+import os
+import socket
+import struct
+from typing import Literal, TypeAlias
+
+import pyudev
+import structlog
+import trio
+
+from liken_events.core.decode.uevent import decode
+from liken_events.core.events import Resync
+from liken_events.inbox import Inbox
+from liken_events.sources import SourceLost
+from liken_events.sources.uevent_filter import attach
+
+Group: TypeAlias = Literal["udev", "kernel"]
+
+BUFFER_BYTES = 16 * 1024 * 1024
+"""Receive buffer to ask for. An event takes 1 to 2 KiB of it with the kernel's own book-keeping,
+so it holds the burst of some thousand devices; it is memory only while events wait."""
+
+DATAGRAM_BYTES = 16 * 1024
+"""Longest datagram: the kernel builds an event in 2 KiB (`UEVENT_BUFFER_SIZE`), udevd adds
+properties to 8 KiB."""
+
+DRAIN_AT_ONCE = 256
+"""Datagrams read before other tasks get a turn."""
+
+FAILING_PAUSE = 0.1
+"""Seconds between reads while the socket only says that it overran: at most ten wake-ups a
+second."""
+
+SO_RCVBUFFORCE = 33
+"""From `asm-generic/socket.h`; the socket module does not name it."""
+
+KERNEL_PORT = 0
+"""Netlink port of the kernel. An unprivileged process may send to our socket, but not from this
+port."""
+
+CREDENTIALS = struct.Struct("iII")
+"""`struct ucred`: pid, uid, gid."""
+
+log = structlog.get_logger()
+
+
+class UeventSource:
+    """Marks the inbox for each uevent that may matter.
+
+    Attributes:
+        name: `uevent`.
+        overruns: how often the kernel threw events away because the buffer was full.
+    """
+
+    name = "uevent"
+
+    def __init__(self, group: Group, *, buffer_bytes: int = BUFFER_BYTES) -> None:
+        self._group = group
+        self._buffer_bytes = buffer_bytes
+        self.overruns = 0
+
+    async def run(
+        self,
+        inbox: Inbox,
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """See `Source.run`. Everything is read again after an overrun."""
+        with self._open() as sock:
+            task_status.started()
+            while True:
+                await trio.lowlevel.wait_readable(sock)
+                if not self._drain(sock, inbox):
+                    await trio.sleep(FAILING_PAUSE)
+
+    def _open(self) -> socket.socket:
+        try:
+            context = pyudev.Context()
+            monitor = pyudev.Monitor.from_netlink(context, source=self._group)
+            monitor.start()
+            # libudev owns and closes its own descriptor; this one lives as long as the reader.
+            sock = socket.socket(fileno=os.dup(monitor.fileno()))
+        except (OSError, ImportError) as error:
+            raise SourceLost(f"cannot listen to {self._group} uevents: {error}") from error
+        sock.setblocking(False)
+        effective = enlarge_buffer(sock, self._buffer_bytes)
+        filtered = attach(sock)
+        log.info(
+            "uevent.listening", group=self._group, buffer_bytes=effective, kernel_filter=filtered
+        )
+        return sock
+
+    def _drain(self, sock: socket.socket, inbox: Inbox) -> bool:
+        """Reads what waits, up to a limit. False if there was nothing but an overrun."""
+        read = 0
+        while read < DRAIN_AT_ONCE:
+            try:
+                data, ancillary, flags, address = sock.recvmsg(
+                    DATAGRAM_BYTES, socket.CMSG_SPACE(CREDENTIALS.size)
+                )
+            except BlockingIOError:
+                return True
+            except OSError as error:
+                if error.errno == errno.EINTR:
+                    continue
+                if error.errno != errno.ENOBUFS:
+                    raise SourceLost(f"reading uevents failed: {error}") from error
+                self.overruns += 1
+                inbox.mark(Resync(source=self.name, reason="receive buffer overrun"))
+                if read == 0:
+                    return False
+                continue
+            read += 1
+            if not self._trusted(address, ancillary):
+                continue
+            trigger = decode(data, truncated=bool(flags & socket.MSG_TRUNC))
+            if trigger is not None:
+                inbox.mark(trigger)
+        return True
+
+    def _trusted(self, address: tuple[int, int], ancillary: list[tuple[int, int, bytes]]) -> bool:
+        """Whether the sender is the kernel, or root for what udevd sends; libudev makes the same
+        checks."""
+        port, _ = address
+        if self._group == "kernel":
+            return port == KERNEL_PORT
+        for level, kind, content in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
+                _, uid, _ = CREDENTIALS.unpack_from(content)
+                return bool(uid == 0)
+        return False
+
+
+def enlarge_buffer(sock: socket.socket, wanted: int) -> int:
+    """Asks for a larger receive buffer and returns the size in force, in bytes.
+
+    The forced way needs CAP_NET_ADMIN; the plain one never fails and is cut to `net.core.rmem_max`
+    without a word. The kernel doubles what is asked for and reports the double.
+    """
+    for option in (SO_RCVBUFFORCE, socket.SO_RCVBUF):
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, option, wanted)
+        except OSError:
+            continue
+        break
+    return sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+
+
+def choose_group(*, run: str = "/run", proc: str = "/proc") -> tuple[Group, str]:
+    """The group to listen to on this machine, and why, for `--uevents auto`.
+
+    udevd's events come after its rules and are the better ones, but they reach the host's network
+    namespace alone, and only where udevd runs.
+    """
+    if not os.path.exists(f"{run}/udev/control"):
+        return "kernel", "udevd does not run here"
+    try:
+        own = os.readlink("/proc/self/ns/net")
+        host = os.readlink(f"{proc}/1/ns/net")
+    except OSError:
+        return "udev", "udevd runs"
+    if own != host:
+        return "kernel", "this network namespace is not the host's, and udevd's events stay there"
+    return "udev", "udevd runs"
