@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from liken_events import __version__
 from liken_events.config import Config
+from liken_events.core.model.names import printable
 from liken_events.options import OPTIONS, Option, Raw
 
 EXIT_USAGE = 2
@@ -169,13 +170,17 @@ def _parser() -> argparse.ArgumentParser:
     _output(inventory, "table", "json", "slice")
     _recorded(inventory)
 
-    explain = _command(commands, "explain", _EXPLAIN, "why each device is published or not")
+    explain = _command(
+        commands, "explain", _EXPLAIN, "why each device is published or not", "[options] [DEVICE]"
+    )
     explain.add_argument("device", nargs="?", metavar="DEVICE", help="address or name of one")
     _output(explain, "table", "json")
     _recorded(explain)
 
     snapshot = _command(commands, "snapshot", _SNAPSHOT, "write this machine down as JSON")
-    snapshot.add_argument("-o", dest="file", metavar="FILE", help="file to write")
+    snapshot.add_argument(
+        "-o", dest="file", type=_path, metavar="FILE", help="file to write, not standard output"
+    )
     snapshot.add_argument("--with-serials", action="store_true", help="keep serial numbers")
     return top
 
@@ -184,7 +189,8 @@ class _Parser(argparse.ArgumentParser):
     """A parser whose complaint is one sentence: the full usage would hide it."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(EXIT_USAGE, f"{self.prog}: {message}; '{self.prog} --help' explains\n")
+        text = printable(message)
+        self.exit(EXIT_USAGE, f"{self.prog}: {text}; '{self.prog} --help' explains\n")
 
 
 def _command(
@@ -192,18 +198,19 @@ def _command(
     name: str,
     about: str,
     short: str,
+    takes: str = "[options]",
 ) -> argparse.ArgumentParser:
     command = commands.add_parser(
         name,
         help=short,
-        usage=f"liken-events {name} [options]",
+        usage=f"liken-events {name} {takes}",
         description=about,
         epilog=_EXITS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     settings = command.add_argument_group("settings")
-    settings.add_argument("--config", metavar="FILE", help="TOML file with settings")
+    settings.add_argument("--config", type=_path, metavar="FILE", help="TOML file with settings")
     defaults = Config()
     for option in OPTIONS:
         _add(settings, option, getattr(defaults, option.key))
@@ -246,6 +253,14 @@ def _output(command: argparse.ArgumentParser, *forms: str, help_text: str = "") 
 def _recorded(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--snapshot",
+        type=_path,
         metavar="FILE",
         help="look at this recorded machine ('-' for standard input) instead of this one",
     )
+
+
+def _path(text: str) -> str:
+    """A path that names something: an unset variable of a script does not."""
+    if not text:
+        raise argparse.ArgumentTypeError("expected a path, found ''")
+    return text

@@ -40,25 +40,41 @@ def main(words: list[str] | None = None) -> int:
         words: what was typed after the program's name; None for the process's own arguments.
 
     Returns:
-        The exit status: 0, 1 for a command that failed, 2 for wrong usage or configuration.
+        The exit status: 0, 1 for a command that failed, 2 for wrong usage or configuration, 130
+        for Ctrl-C.
     """
-    arguments = parse(words)
+    status = 0
     try:
-        config = load(file=arguments.config, environ=os.environ, flags=arguments.flags)
-        log.configure(form=config.log_format, level=config.log_level)
-        return _COMMANDS[arguments.command](config, arguments)
-    except ConfigError as error:
-        return _complain(str(error), EXIT_USAGE)
-    except (CommandError, ScanFailed) as error:
-        return _complain(str(error), EXIT_FAILED)
-    except BrokenPipeError:
-        # Whoever read the output has seen enough; Python would complain once more at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
-
-
-def _complain(text: str, status: int) -> int:
-    sys.stderr.write(f"liken-events: {printable(text)}\n")
+        try:
+            arguments = parse(words)
+            config = load(file=arguments.config, environ=os.environ, flags=arguments.flags)
+            log.configure(form=config.log_format, level=config.log_level)
+            status = _COMMANDS[arguments.command](config, arguments)
+        finally:
+            sys.stdout.flush()  # at Python's own end it would be too late for one sentence
+    # The commands that follow run in nurseries, which put every error into a group.
+    except* ConfigError as group:
+        status = _complain(group, EXIT_USAGE)
+    except* (CommandError, ScanFailed) as group:
+        status = _complain(group, EXIT_FAILED)
+    except* BrokenPipeError:
+        _drop_output()  # whoever read it has seen enough
+    except* OSError as group:
+        _drop_output()
+        status = _complain(group, EXIT_FAILED)
+    except* KeyboardInterrupt:
+        status = EXIT_INTERRUPTED
     return status
+
+
+def _complain(error: BaseException, status: int) -> int:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    sys.stderr.write(f"liken-events: {printable(str(error))}\n")
+    return status
+
+
+def _drop_output() -> None:
+    """What is still in the buffer cannot be written either, and Python would complain once
+    more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

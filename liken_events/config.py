@@ -26,9 +26,9 @@ NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 LONGEST_NODE_NAME = 253 - len("-liken.sh-99")
 """The slice's name is made of it and is a DNS subdomain of at most 253 characters."""
 
-_SERVICE_LINK = re.compile(r"(SERVICE_(HOST|PORT.*)|PORT(_\d+_(TCP|UDP).*)?)")
+_SERVICE_LINK = re.compile(r"(\w+_)?(SERVICE_(HOST|PORT.*)|PORT(_\d+_(TCP|UDP|SCTP).*)?)")
 """What Kubernetes puts into every pod's environment for a service that happens to be named
-`liken-events`."""
+`liken-events`, or `liken-events-metrics`."""
 
 Value: TypeAlias = str | float | bool | tuple[str, ...]
 

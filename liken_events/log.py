@@ -10,12 +10,18 @@ This file sets structlog up. Names of events are dotted, subject first: `device.
 
 import logging
 import sys
+import traceback
 from collections.abc import MutableMapping
 from typing import Any, TextIO
 
 import structlog
 
 from liken_events.core.model.names import printable
+
+_TRACEBACKS = structlog.processors.ExceptionRenderer(
+    structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+)
+"""Tracebacks as JSON, without local variables: one of them may be a token."""
 
 
 def configure(*, form: str = "auto", level: str = "info", stream: TextIO | None = None) -> None:
@@ -30,7 +36,9 @@ def configure(*, form: str = "auto", level: str = "info", stream: TextIO | None 
     terminal = out.isatty()
     console = form == "console" or (form == "auto" and terminal)
     renderer: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer(colors=terminal, pad_event_to=26)
+        structlog.dev.ConsoleRenderer(
+            colors=terminal, pad_event_to=26, exception_formatter=_write_traceback
+        )
         if console
         else structlog.processors.JSONRenderer(ensure_ascii=True)
     )
@@ -41,7 +49,7 @@ def configure(*, form: str = "auto", level: str = "info", stream: TextIO | None 
         processors=[
             structlog.processors.add_log_level,
             stamp,
-            *([] if console else [structlog.processors.dict_tracebacks]),
+            *([] if console else [_TRACEBACKS]),
             _escape,
             renderer,
         ],
@@ -62,6 +70,13 @@ def _escape(
         if key not in ("exception", "exc_info", "stack"):
             event[key] = _safe(value)
     return event
+
+
+def _write_traceback(out: TextIO, error: structlog.typing.ExcInfo) -> None:
+    """Writes a traceback for people, with the same care as every other text."""
+    for part in traceback.format_exception(*error):
+        for line in part.splitlines():
+            out.write(f"\n{printable(line)}")
 
 
 def _safe(value: object) -> object:

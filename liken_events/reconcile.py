@@ -138,7 +138,8 @@ class Reconciler:
                 case MountsChanged():
                     self._doubt_storage(trigger.cause, marked.at)
                 case Resync():
-                    log.warning("machine.resync", source=trigger.source, reason=trigger.reason)
+                    if None not in self._resync:  # one line for all losses until the next look
+                        log.warning("machine.resync", source=trigger.source, reason=trigger.reason)
                     self._resync.note(None, marked.at, trigger.cause)
         return gone
 
@@ -224,7 +225,7 @@ class Reconciler:
         # A device in the middle of a burst keeps what is known of it: its own look is still to
         # come.
         changed = self._machine.replace(snapshot, {*self._reading, *self._settling.keys()})
-        for key in changed:
+        for key in changed if self._read_once else ():  # the first look is not a change
             self._machine.note(key, cause)
         self._read_once = True
         log.info(
@@ -249,10 +250,18 @@ class Reconciler:
                 await self._arrived.wait()
 
     async def _look(self, key: Key, burst: Burst) -> None:
-        device = await self._in_thread(lambda: self._reader.device(key))
+        device: Device | None = None
+        failure: ScanFailed | None = None
+        try:
+            device = await self._in_thread(lambda: self._reader.device(key))
+        except ScanFailed as error:
+            failure = error
         if self._reading.get(key) is burst:  # else the device was removed meanwhile
             del self._reading[key]
-            self._seen.append((key, burst, device))
+            if failure is None:
+                self._seen.append((key, burst, device))
+            else:  # what is known stays, until all can be read
+                self._inbox.mark(Resync(source="machine", reason=str(failure)))
         self._arrived.set()
         self._arrived = trio.Event()
         self._inbox.wake()

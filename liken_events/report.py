@@ -68,17 +68,18 @@ def changes(
         now: seconds of the monotonic clock, as in the causes.
     """
     found = difference(before, inventory.offered)
-    withheld = {item.device.key: item.withheld for item in inventory.judgements}
     listed: list[tuple[Kind, PublishedDevice, tuple[str, ...]]] = [
         *(("added", device, ()) for device in found.added),
         *(("changed", new, _differing(old, new)) for old, new in found.changed),
     ]
     for device in found.removed:
-        reason = withheld.get(device.key)
-        if reason is not None:
-            detail = f"{reason.reason}: {reason.detail}"
+        judgement = inventory.judgement(device.key)
+        if judgement is None:
+            detail = "gone"
+        elif judgement.withheld is None:
+            detail = "no longer a part of it"
         else:
-            detail = "no longer a part of it" if device.key in withheld else "gone"
+            detail = f"{judgement.withheld.reason}: {judgement.withheld.detail}"
         listed.append(("removed", device, (detail,)))
     for kind, device, details in listed:
         cause = inventory.causes.get(device.key)

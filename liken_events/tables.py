@@ -1,8 +1,8 @@
 """What a person sees: tables and lines.
 
 Text that comes from hardware is shown on a terminal here, so everything passes through `printable`
-and none of it is taken for markup. Colours and box lines appear on a terminal alone; in a pipe a
-table is aligned text.
+and none of it is taken for markup. A terminal gets colours, and as many lines for a device as its
+width takes; a pipe gets aligned text, one line for each device and nothing left out.
 
 This file makes the views. What is in them is decided by `core.model` and `report`.
 """
@@ -18,8 +18,13 @@ from liken_events.core.model.device import Inventory, Judgement, PublishedDevice
 from liken_events.core.model.names import printable
 from liken_events.report import Change
 
-PIPE_WIDTH = 4096
-"""Columns of a line that goes to no terminal: wide enough never to cut or wrap."""
+PIPE_WIDTH = 1_000_000
+"""Columns of a line that goes to no terminal: wide enough never to cut or wrap. A controller with
+a hundred disks has some thousand nodes."""
+
+NAME_WIDTH = 31
+"""Columns of the longest usual name, `pci-0000-00-02-0-drm-dp-aux-dev`: on a terminal, a device is
+described below its name. With the other columns it makes 80."""
 
 NODES_SHOWN = 3
 """Nodes listed in the table on a terminal; a sound card has twenty."""
@@ -28,10 +33,18 @@ _STYLES = {"added": "green", "changed": "yellow", "removed": "red"}
 _SIGNS = {"added": "+", "changed": "~", "removed": "-"}
 
 
+class _Output(Console):
+    """A console that leaves it to the caller what to do when the reader is gone. rich itself
+    would exit."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def console() -> Console:
     """Standard output, as a terminal or as a pipe."""
     terminal = sys.stdout.isatty()
-    return Console(
+    return _Output(
         file=sys.stdout,
         width=None if terminal else PIPE_WIDTH,
         highlight=False,
@@ -43,18 +56,20 @@ def console() -> Console:
 
 def offered(devices: Sequence[PublishedDevice], out: Console) -> None:
     """The table of what is offered."""
-    table = _table("NAME", "KIND", "SHARED", "NODES", "WHAT IT IS")
+    terminal = out.is_terminal
+    table = _table("NAME", "KIND", "SHARED", *([] if terminal else ["WHAT IT IS"]), "NODES")
     for device in devices:
         attributes = dict(device.attributes)
-        kind = attributes.get("subsystem") or attributes.get("class") or "-"
-        table.add_row(
-            _cell(device.name, "bold"),
-            _cell(str(kind)),
-            _cell("yes" if device.shareable else "no"),
-            _cell(_nodes([node.path for node in device.nodes], out)),
-            _cell(str(attributes.get("name", "-"))),
-        )
-    out.print(table)
+        name, words = _cell(device.name, "bold"), _cell(str(attributes.get("name", "")))
+        kind = _cell(str(attributes.get("subsystem") or attributes.get("class") or "-"))
+        shared = _cell("yes" if device.shareable else "no")
+        nodes = [node.path for node in device.nodes]
+        if terminal:
+            below = words.wrap(out, NAME_WIDTH - 2) if words else ()
+            table.add_row(Text("\n  ").join([name, *below]), kind, shared, _few(nodes))
+        else:
+            table.add_row(name, kind, shared, words or _cell("-"), _cell(" ".join(nodes)))
+    _show(table, out)
 
 
 def withheld(judgements: Iterable[Judgement], out: Console) -> None:
@@ -62,30 +77,33 @@ def withheld(judgements: Iterable[Judgement], out: Console) -> None:
     table = _table("DEVICE", "DRIVER", "REASON", "WHY")
     for judgement in judgements:
         if judgement.withheld is not None:
-            key = judgement.device.key
             table.add_row(
-                _cell(f"{key.bus} {key.address}", "bold"),
+                _device(judgement),
                 _cell(judgement.device.driver or "-"),
                 _cell(judgement.withheld.reason),
                 _cell(judgement.withheld.detail),
             )
-    out.print(table)
+    _show(table, out)
 
 
 def explained(judgements: Iterable[Judgement], out: Console) -> None:
     """The table of every device and what became of it."""
-    table = _table("BUS", "ADDRESS", "DRIVER", "PUBLISHED AS", "WITHHELD", "WHY")
+    table = _table("DEVICE", "DRIVER", "PUBLISHED AS, OR WHY NOT")
+    separator = "\n" if out.is_terminal else ", "
     for judgement in judgements:
-        reason = judgement.withheld
+        outcome = [device.name for device in judgement.published]
+        cell = Text(separator).join(_cell(name, "green") for name in outcome)
+        if judgement.withheld is not None:
+            if outcome:
+                cell.append(separator)
+            cell.append(judgement.withheld.reason, style="yellow")
+            cell.append(f": {printable(judgement.withheld.detail)}")
         table.add_row(
-            _cell(judgement.device.key.bus),
-            _cell(judgement.device.key.address, "bold"),
+            _device(judgement),
             _cell(judgement.device.driver or "-"),
-            _cell(", ".join(device.name for device in judgement.published) or "-"),
-            _cell(reason.reason if reason else "-"),
-            _cell(reason.detail if reason else "-"),
+            cell,
         )
-    out.print(table)
+    _show(table, out)
 
 
 def overview(inventory: Inventory, out: Console) -> None:
@@ -107,11 +125,21 @@ def summary(inventory: Inventory) -> str:
     return f"{shown} offered, {held} withheld, {_count(len(inventory.judgements), 'device')} seen"
 
 
-def change_line(change: Change, clock: str = "") -> Text:
-    """One change as one line, with the time of day in front if there is one."""
-    line = Text(f"{clock}  " if clock else "")
+def changed(change: Change, out: Console, lead: str = "") -> None:
+    """One change as one line, with the time of day or an indent in front. A terminal that is too
+    narrow gets the rest below, as far to the right."""
+    table = Table.grid()
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row(Text(lead), _change_line(change))
+    _show(table, out)
+
+
+def _change_line(change: Change) -> Text:
     style = _STYLES[change.kind]
-    line.append(f"{_SIGNS[change.kind]} {printable(change.device.name)}", style=f"bold {style}")
+    line = Text.assemble(
+        (f"{_SIGNS[change.kind]} {printable(change.device.name)}", f"bold {style}")
+    )
     if change.kind == "removed":
         line.append(f"  {printable(', '.join(change.details))}")
     else:
@@ -129,18 +157,35 @@ def _count(number: int, thing: str) -> str:
     return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
+def _show(table: Table, out: Console) -> None:
+    """Prints a table; to a pipe without the blanks that fill its last column."""
+    if out.is_terminal:
+        out.print(table)
+        return
+    with out.capture() as captured:
+        out.print(table)
+    for line in captured.get().splitlines():
+        out.print(line.rstrip())
+
+
 def _table(*headings: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
+    for index, heading in enumerate(headings):
+        table.add_column(heading, overflow="fold", no_wrap=index == 0)
     return table
+
+
+def _device(judgement: Judgement) -> Text:
+    key = judgement.device.key
+    return _cell(f"{key.bus} {key.address}", "bold")
 
 
 def _cell(text: str, style: str = "") -> Text:
     return Text(printable(text), style=style)
 
 
-def _nodes(paths: list[str], out: Console) -> str:
-    if not out.is_terminal or len(paths) <= NODES_SHOWN + 1:
-        return " ".join(paths)
-    return f"{' '.join(paths[:NODES_SHOWN])} and {len(paths) - NODES_SHOWN} more"
+def _few(paths: list[str]) -> Text:
+    """The first of these, one below the other, and how many more there are."""
+    if len(paths) > NODES_SHOWN + 1:
+        paths = [*paths[:NODES_SHOWN], f"and {len(paths) - NODES_SHOWN} more"]
+    return Text("\n").join(_cell(path) for path in paths)

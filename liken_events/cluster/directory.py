@@ -11,6 +11,7 @@ decided in `core.plan.slices`.
 
 import contextlib
 import os
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -18,9 +19,9 @@ import structlog
 import trio
 
 from liken_events.cluster import Conflict, SliceView, Unavailable
-from liken_events.cluster.slice_file import dump_slice, load_slice
+from liken_events.cluster.slice_file import Emitter, load_slice
 from liken_events.core.model.json import Json
-from liken_events.core.plan.slice_body import DRIVER
+from liken_events.core.plan.slice_body import DRIVER, slice_name
 from liken_events.core.plan.slices import CreateSlice, DeleteSlice, ObservedSlice, PatchSlice
 from liken_events.inotify import DirectoryWatch
 
@@ -38,6 +39,8 @@ class DirectoryCluster:
         self._slices = os.path.join(directory, SLICES)
         self._directory = directory
         self._known: dict[str, ObservedSlice] = {}
+        self._complained: dict[str, str] = {}
+        self._emitters: defaultdict[str, Emitter] = defaultdict(Emitter)
 
     @property
     def description(self) -> str:
@@ -145,7 +148,9 @@ class DirectoryCluster:
             return None
         body = load_slice(text)
         if body is None or ObservedSlice.from_body(body).name != name:
-            log.warning("directory.not_a_slice", path=path)
+            if self._complained.get(name) != version:  # once, however often others change
+                log.warning("directory.not_a_slice", path=path)
+            self._complained[name] = version
             self._known.pop(name, None)
             return None
         return self._remember(name, body, version)
@@ -160,7 +165,7 @@ class DirectoryCluster:
         try:
             try:
                 with open(temporary, "w", encoding="utf-8") as file:
-                    file.write(dump_slice(plain))
+                    file.write(self._emitters[name].dump(plain))
                     file.flush()
                     version = _version(os.fstat(file.fileno()))
                 os.replace(temporary, path)
@@ -184,6 +189,9 @@ class DirectoryCluster:
 
 
 def _is_ours(stored: ObservedSlice, node: str) -> bool:
+    """Whether a slice is this node's, or stands where this node's has to be."""
+    if stored.name == slice_name(node):
+        return True
     spec = stored.body.get("spec")
     if not isinstance(spec, dict):
         return False

@@ -29,7 +29,7 @@ from liken_events.cluster.kubernetes_access import (
     Load,
 )
 from liken_events.cluster.kubernetes_answer import Answer, refusal
-from liken_events.cluster.kubernetes_watch import CONNECTIONS, PATH, RESOURCE, Follower, Pace
+from liken_events.cluster.kubernetes_watch import PATH, RESOURCE, THREADS, Follower, Pace
 from liken_events.core.model.json import Json
 from liken_events.core.plan.slices import CreateSlice, DeleteSlice, ObservedSlice, PatchSlice
 
@@ -62,7 +62,7 @@ class KubernetesCluster:
             BadConfiguration: it is no use; the reason names the file.
         """
         self._calls = Client(load, connections=CALLS)
-        self._watches = Client(load, connections=CONNECTIONS)
+        self._watches = Client(load, connections=THREADS)
         self._threads = trio.CapacityLimiter(CALLS)
         self._pace = pace if pace is not None else Pace()
 
@@ -98,7 +98,7 @@ class KubernetesCluster:
         answer = await self._call("GET", f"/api/v1/nodes/{quote(node, safe='')}")
         if answer.status == 200:
             return _stored(answer, {}).uid or None
-        if answer.status == 404:
+        if answer.is_missing:
             return None
         raise refusal("get", "nodes", answer)
 
@@ -136,7 +136,7 @@ class KubernetesCluster:
             "preconditions": preconditions,
         }
         answer = await self._call("DELETE", _path(change.name), options)
-        if answer.status not in (200, 202, 404):
+        if answer.status not in (200, 202) and not answer.is_missing:
             raise refusal("delete", RESOURCE, answer)
 
     def close(self) -> None:

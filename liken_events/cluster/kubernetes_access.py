@@ -176,7 +176,9 @@ class Client:
         Raises:
             Unavailable: there was no answer. Every answer, also an error, is returned.
         """
-        headers = {"Accept": accept, "Content-Type": content_type}
+        headers = {"Accept": accept}
+        if body is not None:
+            headers["Content-Type"] = content_type
         response = self.open(method, path, query=query, body=body, headers=headers)
         try:
             data = response.read()
@@ -254,8 +256,8 @@ class _Loaded:
 
 
 def _identity(configuration: Configuration) -> dict[str, str]:
-    """Who we are. The library runs its refresh hook in here."""
-    headers = {"User-Agent": f"liken-events/{__version__}"}
+    """Headers: who we are. The library runs its refresh hook in here."""
+    headers = {"User-Agent": f"liken-events/{__version__}", "Accept": "application/json"}
     try:
         credentials = configuration.get_api_key_with_prefix("BearerToken")
     except _BAD_KUBECONFIG as error:

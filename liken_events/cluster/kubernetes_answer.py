@@ -8,6 +8,7 @@ This file turns each of them into one of the errors of `cluster`, with one print
 bounded length. When to try again is decided by whoever called.
 """
 
+import http.client
 import json
 import time
 from collections.abc import Mapping
@@ -55,6 +56,11 @@ class Answer:
             return {}
         return value if isinstance(value, dict) else {}
 
+    @property
+    def is_missing(self) -> bool:
+        """Whether the server says that the very object is not there, and not a proxy something."""
+        return self.status == 404 and _names_object(self.json())
+
 
 def quoted(text: str, length: int = MESSAGE_LENGTH) -> str:
     """Somebody else's text as part of a sentence: on one line, printable, not too long."""
@@ -70,17 +76,17 @@ def no_answer(error: Exception, host: str) -> Unavailable:
     """
     match error:
         case urllib3.exceptions.NameResolutionError():
-            reason = f"the name in {host} cannot be resolved: {_innermost(error)}"
+            reason = f"the name in {host} cannot be resolved: {_root(error)}"
         case urllib3.exceptions.NewConnectionError():
-            reason = f"no connection to {host}: {_innermost(error)}"
+            reason = f"no connection to {host}: {_root(error)}"
         case urllib3.exceptions.ConnectTimeoutError():
             reason = f"no connection to {host}: it did not answer in time"
         case urllib3.exceptions.ReadTimeoutError():
             reason = f"{host} did not answer in time"
         case urllib3.exceptions.SSLError():
-            reason = f"no trusted connection to {host}: {_innermost(error)}"
+            reason = f"no trusted connection to {host}: {_root(error)}"
         case _:
-            reason = f"the connection to {host} broke: {_innermost(error)}"
+            reason = f"the connection to {host} broke: {_root(error)}"
     return Unavailable(reason)
 
 
@@ -120,7 +126,7 @@ def said_no(
                 f" (RBAC: verb {verb}, resource {resource}): {message}",
                 retry_after=wait,
             )
-        case 404 if not status:
+        case 404 if not _names_object(status):
             return Unavailable(
                 f"cannot {verb} {resource}: this server does not have them"
                 " (resource.k8s.io/v1 comes with Kubernetes 1.34)"
@@ -132,6 +138,12 @@ def said_no(
         case _ if 400 <= code < 500:
             return Rejected(f"cannot {verb} {resource} ({code}): {message}", _causes(details))
     return Unavailable(f"cannot {verb} {resource} ({code}): {message}", retry_after=wait)
+
+
+def _names_object(status: Mapping[str, Json]) -> bool:
+    """Whether a `Status` is about one object. A server that has no such kind of object at all
+    answers 404 too, with a `Status` that names none."""
+    return bool(_mapping(status.get("details")).get("name"))
 
 
 def _causes(details: Mapping[str, Json]) -> list[Cause]:
@@ -164,12 +176,18 @@ def _seconds(value: Json) -> float | None:
     return min(float(value), LONGEST_RETRY_AFTER) if value > 0 else 0.0
 
 
-def _innermost(error: BaseException) -> str:
-    """The system's own words for it, or the name of the error that has none."""
-    while (cause := error.__cause__ or error.__context__) is not None:
-        error = cause
-    if isinstance(error, OSError) and error.strerror:
-        return quoted(error.strerror)
+def _root(error: BaseException) -> str:
+    """What went wrong at the bottom of it, in the system's own words if it has any."""
+    current: BaseException | None = error
+    while current is not None:
+        error = current
+        if isinstance(error, OSError) and error.strerror:
+            return quoted(error.strerror)
+        if isinstance(error, http.client.IncompleteRead):
+            return "it ended in the middle of an answer"
+        if isinstance(error, http.client.HTTPException):
+            break
+        current = error.__cause__ or error.__context__
     return quoted(str(error)) or type(error).__name__
 
 

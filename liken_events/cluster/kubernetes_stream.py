@@ -46,9 +46,9 @@ class EventStream:
         """Sends the request and waits for the head of the answer.
 
         Args:
-            silence: seconds without a byte after which `read` finds the stream ended. If the
-                server wants to close the connection afterwards, the socket is out of reach, and
-                the shorter bound of other answers stays.
+            silence: seconds without a byte after which `read` gives up. If the server wants to
+                close the connection afterwards, the socket is out of reach, and the shorter bound
+                of other answers stays.
 
         Raises:
             ClusterError: there was no answer, or a refusal.
@@ -71,17 +71,17 @@ class EventStream:
             self._release_if_closed()
 
     def read(self) -> list[Mapping[str, Json]] | None:
-        """Waits for events. None when the stream ended in order, or was silent for too long.
+        """Waits for events. None when the stream ended in order.
 
         Raises:
-            Unavailable: it ended within an event, or broke, or holds something else.
+            Unavailable: it broke, fell silent, ended within an event, or holds something else.
         """
         assert self._response is not None, "open comes first"
         try:
             with self._busy:
                 chunk = self._response.read1(READ_BYTES)
-        except urllib3.exceptions.ReadTimeoutError:
-            chunk = b""
+        except urllib3.exceptions.ReadTimeoutError as error:
+            raise Unavailable(f"{self._client.host} fell silent within a watch") from error
         except NO_ANSWER as error:
             raise no_answer(error, self._client.host) from error
         finally:

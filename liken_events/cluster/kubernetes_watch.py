@@ -4,11 +4,11 @@ A watch ends when the server says so, when the version that it began at is forgo
 status of the answer or as an event within it), when a server or proxy restarts, or without a word.
 After each of these some changes may have been missed.
 
-This file lists and watches. A watch that ended in order, or was silent for too long, is taken up
-where it was; after anything else, and after `SliceView.doubt`, all is listed again. Failures are
-waited out with growing waits, and told once. Reading happens in threads and connections of its
-own, so that it never keeps a short call waiting. The stream itself is `cluster.kubernetes_stream`;
-what the slices are for is left to the view.
+This file lists and watches. A watch that ended in order is taken up where it was; after anything
+else, and after `SliceView.doubt`, all is listed again. Failures are waited out with growing waits,
+and told once. Reading happens in threads and over connections of its own, so that it never keeps a
+short call waiting. The stream itself is `cluster.kubernetes_stream`; what the slices are for is
+left to the view.
 """
 
 import random
@@ -31,11 +31,9 @@ from liken_events.core.plan.slices import ObservedSlice
 PATH = "/apis/resource.k8s.io/v1/resourceslices"
 RESOURCE = "resourceslices"
 
-CONNECTIONS = 1
-"""There is one stream, and a list before it."""
-
 THREADS = 4
-"""A thread that was given up ends soon, but keeps its place until it does."""
+"""Requests at a time, and connections kept for them. One is enough; one that was given up ends
+soon, but keeps its place until it does."""
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -51,19 +49,17 @@ class Pace:
         watch: how long the server is asked to keep one watch; up to twice that, by chance, so that
             not all nodes return together. As in client-go (`minWatchTimeout`).
         silence: after how long without a byte a watch is given up. An API server sends a bookmark
-            each minute (`defaultBookmarkFrequency` of its watch cache), so two were lost.
+            each minute (`defaultBookmarkFrequency` of its watch cache), so two were lost: the
+            connection is dead, or the server was restored from a backup. It counts from an older
+            version on, then, and has nothing to say to a watch from its future.
         short: a watch that ends sooner and told nothing is a failure, or two sides that agree to
             end at once would never rest. As in client-go.
-        relist: after how long all is listed again although nothing went wrong. A server that was
-            restored from a backup counts from an older version on, and has nothing to say to a
-            watch from its future.
         backoff: waits after failures; client-go's are between 0.8 and 30 s.
     """
 
     watch: float = 300.0
     silence: float = 150.0
     short: float = 1.0
-    relist: float = 3600.0
     backoff: Backoff = field(default_factory=lambda: Backoff(base=0.8, ceiling=30.0))
 
 
@@ -77,7 +73,6 @@ class Follower:
         self._selector = {"fieldSelector": f"spec.driver={DRIVER},spec.nodeName={node}"}
         self._threads = trio.CapacityLimiter(THREADS)
         self._version = ""
-        self._listed_at = 0.0
         self._is_proven = False
         self._failures = 0
         self._trouble: str | None = None
@@ -116,8 +111,7 @@ class Follower:
             await self._view.wait_doubted()
 
     async def _follow(self) -> None:
-        age = trio.current_time() - self._listed_at
-        if not self._version or age > self._pace.relist:
+        if not self._version:
             await self._list()
         await self._watch()
 
@@ -130,16 +124,17 @@ class Follower:
             if answer.status != 200:
                 raise refusal("list", RESOURCE, answer)
             listed = answer.json()
-            items = listed.get("items") or []
-            metadata = listed.get("metadata")
+            metadata, items = listed.get("metadata"), listed.get("items") or []
             if not isinstance(metadata, dict) or not isinstance(items, list):
                 raise Unavailable(f"{self._client.host} answered something that is no list")
             bodies += [item for item in items if isinstance(item, dict)]
             page = str(metadata.get("continue") or "")
             if not page:
                 break
-        self._version = str(metadata.get("resourceVersion") or "")
-        self._listed_at = trio.current_time()
+        version = metadata.get("resourceVersion")
+        if not version:
+            raise Unavailable(f"{self._client.host} answered a list without a version")
+        self._version = str(version)
         self._view.replace(bodies, self._version)
 
     def _get_page(self, page: str) -> Answer:
@@ -195,14 +190,14 @@ class Follower:
             raise said_no("watch", RESOURCE, code if isinstance(code, int) else 500, body)
         seen = ObservedSlice.from_body(body)
         match kind:
-            case "ADDED" | "MODIFIED":
+            case "ADDED" | "MODIFIED" if seen.name:
                 self._view.observe(body)
-            case "DELETED":
+            case "DELETED" if seen.name:
                 self._view.drop(seen.name, seen.version)
             case "BOOKMARK":
                 pass
             case _:
-                raise Unavailable(f"{self._client.host} sent an event of an unknown type")
+                raise Unavailable(f"{self._client.host} sent an event of an unknown form")
         self._version = seen.version or self._version
         self._prove()
 

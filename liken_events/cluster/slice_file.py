@@ -7,35 +7,54 @@ This file emits each device once and keeps the text while the device stays the s
 goes is left to `cluster.directory`.
 """
 
-import json
 from collections.abc import Mapping
-from functools import lru_cache
 
 import yaml
 
 from liken_events.core.model.json import Json
 
-KEPT_DEVICES = 1024
-"""Device texts kept: some slices of 128 devices, at half a kilobyte each."""
+KEPT_TEXTS = 1024
+"""Texts kept, also of devices that left and may be back: eight full slices, at half a kilobyte
+each."""
 
 _INDENT = "    "
 
 
+class Emitter:
+    """Writes versions of one slice as YAML text. Bodies must not be changed after they were
+    written: what is the same object is taken for the same device."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, tuple[Json, str]] = {}
+
+    def dump(self, body: Mapping[str, Json]) -> str:
+        """The object as text. Every string comes back as it was, whatever characters it holds."""
+        spec = body.get("spec")
+        devices = spec.get("devices") if isinstance(spec, dict) else None
+        if not isinstance(spec, dict) or not isinstance(devices, list) or not devices:
+            return _emit(dict(body))
+        # `devices` is written last, at the end of `spec`, which is written last.
+        head = _emit(
+            {
+                **{name: value for name, value in body.items() if name != "spec"},
+                "spec": {name: value for name, value in spec.items() if name != "devices"},
+            }
+        )
+        if len(self._texts) > KEPT_TEXTS:
+            self._texts = {}
+        items = []
+        for device in devices:
+            name = str(device.get("name")) if isinstance(device, dict) else ""
+            kept = self._texts.get(name)
+            if kept is None or (kept[0] is not device and kept[0] != device):
+                kept = self._texts[name] = device, _list_item(device)
+            items.append(kept[1])
+        return f"{head}  devices:\n{''.join(items)}"
+
+
 def dump_slice(body: Mapping[str, Json]) -> str:
-    """The object as YAML text. Every string comes back as it was, whatever characters it holds."""
-    spec = body.get("spec")
-    devices = spec.get("devices") if isinstance(spec, dict) else None
-    if not isinstance(spec, dict) or not isinstance(devices, list) or not devices:
-        return _emit(dict(body))
-    # `devices` is written last, at the end of `spec`, which is written last.
-    head = _emit(
-        {
-            **{name: value for name, value in body.items() if name != "spec"},
-            "spec": {name: value for name, value in spec.items() if name != "devices"},
-        }
-    )
-    items = [_device(json.dumps(device, ensure_ascii=False)) for device in devices]
-    return f"{head}  devices:\n{''.join(items)}"
+    """One slice as YAML text; see `Emitter.dump`."""
+    return Emitter().dump(body)
 
 
 def load_slice(text: str) -> dict[str, Json] | None:
@@ -51,16 +70,19 @@ def load_slice(text: str) -> dict[str, Json] | None:
     return body
 
 
-@lru_cache(maxsize=KEPT_DEVICES)
-def _device(text: str) -> str:
-    """One list item below `devices:`, from the device as JSON text (which, unlike the object, can
-    be a cache's key)."""
-    lines = _emit(json.loads(text)).rstrip("\n").split("\n")
+def _list_item(device: Json) -> str:
+    """A device as one item of the list below `devices:`."""
+    lines = _emit(device).rstrip("\n").split("\n")
     return f"  - {lines[0]}\n" + "".join(f"{_INDENT}{line}\n" for line in lines[1:])
 
 
+class _Dumper(yaml.CSafeDumper):
+    """Writes an object that occurs twice twice, and not as a reference that only YAML knows."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002  # the library's argument
+        return True
+
+
 def _emit(value: Json) -> str:
-    text: str = yaml.dump(
-        value, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True, width=4096
-    )
+    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=4096)
     return text

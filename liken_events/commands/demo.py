@@ -11,7 +11,6 @@ the step with the time that took. The tree, the namespace and the script are in 
 
 import contextlib
 import os
-import statistics
 import sys
 import tempfile
 from dataclasses import replace
@@ -34,7 +33,7 @@ from liken_events.core.model.snapshot import Snapshot
 from liken_events.core.plan.slice_body import slice_name
 from liken_events.inbox import Inbox
 from liken_events.latest import Latest
-from liken_events.report import Change, changes
+from liken_events.report import changes
 from liken_events.simulate import namespace, recordings
 from liken_events.simulate.script import Played, play, script_for
 from liken_events.simulate.tree import MachineTree
@@ -47,18 +46,32 @@ SPREAD_SECONDS = 0.05
 """Over which the uevents of one step are spread: about as long as a stick takes whose driver is
 loaded already."""
 
+INDENT = "    "
+"""In front of what a step changed. With it, the usual change fits 80 columns."""
+
 PATIENCE_SECONDS = 20.0
 """How long a step may take until the slice says so. Longer than the longest probe that is waited
 for."""
 
 
-def simulate(config: Config, arguments: Arguments, machine: str) -> int:
+def simulate(
+    config: Config,
+    arguments: Arguments,
+    machine: str,
+    *,
+    pause: float = PAUSE_SECONDS,
+    spread: float = SPREAD_SECONDS,
+) -> int:
     """Runs the agent on a recorded machine, and the script on that machine.
 
     Args:
         config: settings; the roots and the home of slices are the simulation's own.
         arguments: what was typed, to be typed again in a private namespace.
         machine: name of a recording (`desk`) or path of a snapshot file.
+        pause, spread: the script's pace, see `play`.
+
+    Raises:
+        CommandError: there is no such machine.
     """
     snapshot = _recording(machine)
     feed_reason = ""
@@ -72,7 +85,7 @@ def simulate(config: Config, arguments: Arguments, machine: str) -> int:
         log.configure(form=config.log_format, level="warning")  # the steps tell what happens
     with tempfile.TemporaryDirectory(prefix="liken-events-") as root:
         tree = MachineTree.build(snapshot, root)
-        simulation = _Simulation(config, tree, root)
+        simulation = _Simulation(config, tree, root, pause, spread)
         if feed_reason:
             simulation.say(f"(uevents are handed over in-process: {feed_reason})")
         return trio.run(simulation.run, arguments.keep)
@@ -81,7 +94,9 @@ def simulate(config: Config, arguments: Arguments, machine: str) -> int:
 class _Simulation:
     """One tree, one agent, one script."""
 
-    def __init__(self, config: Config, tree: MachineTree, root: str) -> None:
+    def __init__(
+        self, config: Config, tree: MachineTree, root: str, pause: float, spread: float
+    ) -> None:
         self._config = replace(
             config,
             cluster="directory",
@@ -93,6 +108,8 @@ class _Simulation:
             uevents="kernel",
         )
         self._tree = tree
+        self._pause = pause
+        self._spread = spread
         self._out: Console = tables.console()
         self._inbox = Inbox()
         self._published: Latest[Inventory] = Latest()
@@ -124,7 +141,7 @@ class _Simulation:
 
             with contextlib.closing(namespace.open_feed(self._take)) as feed:
                 await play(
-                    self._tree, feed, tell, steps=steps, pause=PAUSE_SECONDS, spread=SPREAD_SECONDS
+                    self._tree, feed, tell, steps=steps, pause=self._pause, spread=self._spread
                 )
             self._conclude(len(steps))
             if keep:
@@ -165,25 +182,22 @@ class _Simulation:
         for change in changes(self._known, now, trio.current_time()):
             if change.seconds is not None:
                 self._took.append(change.seconds)
-            self._print(change)
+            tables.changed(change, self._out, INDENT)
         self._known = now.offered
         if patience.cancelled_caught:
-            self.say(f"       the slice does not say so after {PATIENCE_SECONDS:g} s", "red")
+            self.say(f"{INDENT}the slice does not say so after {PATIENCE_SECONDS:g} s", "red")
             return False
         if not step.expected:
-            self.say("       nothing that is offered changes")
+            self.say(f"{INDENT}nothing that is offered changes")
         return True
 
-    def _print(self, change: Change) -> None:
-        self._out.print(Text("       ") + tables.change_line(change))
-
     def _conclude(self, count: int) -> None:
+        times = [round(seconds * 1000) for seconds in self._took] or [0]
         settle = self._config.settle_quiet * 1000
-        median = statistics.median(self._took) * 1000 if self._took else 0.0
         self.say(
-            f"\n{count} steps, {len(self._took)} changes; median {median:.0f} ms from the last "
-            f"event to the slice, of which up to {settle:.0f} ms are waiting for the device to "
-            "settle.",
+            f"\n{count} steps, {len(self._took)} changes, each in the slice {min(times)} to "
+            f"{max(times)} ms after its last event. A device that was plugged in is looked at "
+            f"after {settle:.0f} ms of quiet, which is part of that.",
             style="bold",
         )
         self.say("On this machine itself: liken-events explain, liken-events watch.")
@@ -194,7 +208,7 @@ def _recording(machine: str) -> Snapshot:
     if machine == "desk":
         return recordings.desk()
     if not os.path.exists(machine):
-        raise CommandError(f"--simulate: '{machine}' is neither 'desk' nor a file")
+        raise CommandError(f"'{machine}' is neither the recorded machine 'desk' nor a file")
     return read_snapshot(machine)
 
 

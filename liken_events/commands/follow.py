@@ -8,7 +8,6 @@ This file wires the agent to what is shown. The agent itself is in `agent`, the 
 in `commands.demo`.
 """
 
-import json
 import os
 import sys
 import time
@@ -23,6 +22,7 @@ from liken_events.commands import demo
 from liken_events.config import Config, check_roots
 from liken_events.core.model import publish
 from liken_events.core.model.device import Inventory, PublishedDevice
+from liken_events.core.model.json import dump
 from liken_events.latest import Latest
 from liken_events.report import changes, log_change
 from liken_events.sources.sysfs import Scanner
@@ -70,7 +70,7 @@ class Teller:
                 tables.overview(inventory, tables.console())
             log.info(
                 "offer.published",
-                devices=[device.name for device in inventory.offered],
+                offered=len(inventory.offered),
                 withheld=sum(item.withheld is not None for item in inventory.judgements),
             )
         else:
@@ -89,11 +89,9 @@ async def _watch(config: Config, as_json: bool) -> None:
             for change in changes(known, inventory, trio.current_time()):
                 if as_json:
                     clock = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-                    line = json.dumps({"time": clock, **change.to_json()}, ensure_ascii=False)
-                    sys.stdout.write(line + "\n")
+                    sys.stdout.write(dump({"time": clock, **change.to_json()}) + "\n")
                 else:
-                    shown = tables.change_line(change, time.strftime("%H:%M:%S"))
-                    tables.console().print(shown)
+                    tables.changed(change, tables.console(), time.strftime("%H:%M:%S  "))
             sys.stdout.flush()
             known = inventory.offered
             await inventories.wait_newer(number)

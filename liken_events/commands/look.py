@@ -6,7 +6,6 @@ machine instead of this one, so a bug report can be explained where it is read.
 This file reads, asks the core, and prints. The tables are in `tables`.
 """
 
-import json
 import os
 import sys
 from dataclasses import replace
@@ -19,7 +18,7 @@ from liken_events.commands import CommandError
 from liken_events.config import Config, check_roots
 from liken_events.core.model import publish, recording
 from liken_events.core.model.device import Inventory, Judgement, PublishedDevice
-from liken_events.core.model.json import Json
+from liken_events.core.model.json import Json, dump
 from liken_events.core.model.names import device_name
 from liken_events.core.model.snapshot import Snapshot, Use, sort_uses
 from liken_events.core.model.storage import PROTECTED
@@ -40,6 +39,8 @@ def inventory(config: Config, arguments: Arguments) -> int:
             if found.offered:
                 tables.offered(found.offered, out)
             out.print(tables.summary(found), style="dim")
+            if not found.offered:
+                out.print("'liken-events explain' says why", style="dim")
     return 0
 
 
@@ -64,7 +65,7 @@ def snapshot(config: Config, arguments: Arguments) -> int:
     """Writes this machine down as JSON."""
     machine = _look(config, arguments)
     text = recording.to_json(machine if arguments.with_serials else machine.without_serials())
-    if arguments.file is None:
+    if arguments.file in (None, "-"):
         sys.stdout.write(text)
         return 0
     _write(arguments.file, text)
@@ -147,17 +148,23 @@ def _print_slices(config: Config, found: Inventory) -> None:
 
 
 def _print_json(value: list[Json]) -> None:
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    sys.stdout.write(dump(value, indent=2) + "\n")
 
 
 def _write(path: str, text: str) -> None:
-    """Writes a file whole or not at all."""
-    temporary = f"{path}.{os.getpid()}.tmp"
+    """Writes a file whole or not at all. What is there and is no file (`/dev/stdout`) is written
+    to, not replaced."""
+    target = os.path.realpath(path)
+    temporary = f"{target}.{os.getpid()}.tmp"
     try:
+        if os.path.exists(path) and not os.path.isfile(path):
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+            return
         try:
             with open(temporary, "w", encoding="utf-8") as file:
                 file.write(text)
-            os.replace(temporary, path)
+            os.replace(temporary, target)
         finally:
             if os.path.exists(temporary):
                 os.unlink(temporary)

@@ -100,9 +100,13 @@ class Settling(Generic[K]):
             self._bursts[key] = replace(old, last=max(now, old.last))
 
     def note_added(self, key: K, now: float, text: str, *, probing: float) -> None:
-        """The device appeared: for `probing` seconds it may look like another one."""
+        """The device appeared: for `probing` seconds it may look like another one.
+
+        Only an earlier `add` counts. What else came before is about the device that was there
+        then, and must not end this one's probing.
+        """
         old = self._bursts.get(key)
-        first = now if old is None else old.first
+        first = old.first if old is not None and old.probing else now
         self._bursts[key] = Burst(first=first, last=now, probing=probing, text=text)
 
     def note_bound(self, key: K, now: float, text: str) -> None:

@@ -3,5 +3,5 @@ changes.
 
 `tree` builds the machine and changes it as the kernel would, `uevents` sends what the kernel would
 say, `namespace` finds a place where it can be said without anybody else hearing it, `script` is
-the demonstration, and `recordings` holds the machines that come with the package.
+the demonstration, and `recordings` has the machine that comes with the package.
 """

@@ -8,7 +8,8 @@ whose nodes belong to somebody else, and binary files.
 This file names such files and links for one object, so that a simulated tree is no tidier than a
 real one. None of them changes what a scan finds.
 
-What the objects themselves are is in `simulate.kobjects`; writing is left to `simulate.tree`.
+What the objects themselves are is in `simulate.kobjects`; writing is left to
+`simulate.directories`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -61,7 +62,7 @@ _USB_INTERFACE = {
 _PCI = {
     "ari_enabled": "0",
     "broken_parity_status": "0",
-    "config": "\x86\x80\x00\x00\x06\x04",
+    "config": "\udc86\udc80\x00\x00\x06\x04",  # bytes that are no UTF-8
     "enable": "1",
     "irq": "16",
     "link/l1_aspm": "1",
@@ -105,10 +106,10 @@ def links(item: Kobject) -> Mapping[str, str]:
     """Further links of an object's directory, name to kernel path."""
     if item.on_bus or item.subsystem is None or item.devtype == "partition":
         return {}
-    above, _, name = item.path.rpartition("/")
+    above = item.path.rpartition("/")[0]
     # A class keeps its objects in a plain directory of its own name below their parent.
     parent = above.rpartition("/")[0] if above.endswith(f"/{item.subsystem}") else above
-    return {"device": parent} if name and parent.count("/") > 2 else {}
+    return {"device": parent} if parent.count("/") > 2 else {}
 
 
 def below(device: Device) -> Iterable[Kobject]:

@@ -23,7 +23,7 @@ _ROOT = "/devices"
 _ALWAYS = ("/block", "/bus/pci/devices", "/bus/usb/devices", "/class/block", _ROOT)
 """Directories that are there with nothing in them too."""
 
-_ASKED = ("/bus/pci/drivers_probe", "/bus/usb/drivers_probe")
+_PROBE_FILES = ("/bus/pci/drivers_probe", "/bus/usb/drivers_probe")
 """Files into which an agent writes an address, to have a driver looked for. Here it only lands in
 the file."""
 
@@ -42,7 +42,7 @@ class Directories:
         self._objects: dict[str, Kobject] = {}
         for place in _ALWAYS:
             os.makedirs(sys + place)
-        for place in _ASKED:
+        for place in _PROBE_FILES:
             self.write(place, "")
 
     def __contains__(self, path: str) -> bool:

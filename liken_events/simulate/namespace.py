@@ -43,19 +43,28 @@ class NoNamespace(Exception):
     """No private network namespace can be had; the message says why, for a person."""
 
 
-def command(argv: Sequence[str], *, limit: float = LIMIT) -> list[str]:
-    """The command line that runs `liken-events` with these arguments in a namespace of its own.
+def inside(line: Sequence[str], *, limit: float = LIMIT) -> list[str]:
+    """The command line that runs another one in a network namespace of its own.
 
     Args:
-        argv: the arguments, without the program's name.
+        line: program and arguments.
         limit: seconds that each try may take.
 
     Raises:
         NoNamespace: the machine does not allow one.
     """
     way = _find_way(limit)
-    marker = f"{OUTSIDE}={os.readlink(_OWN)}"
-    return [*way, "env", marker, sys.executable, "-m", liken_events.__name__, *argv]
+    return [*way, "env", f"{OUTSIDE}={os.readlink(_OWN)}", *line]
+
+
+def command(argv: Sequence[str]) -> list[str]:
+    """The command line that runs `liken-events` with these arguments in a network namespace of its
+    own.
+
+    Raises:
+        NoNamespace: the machine does not allow one.
+    """
+    return inside([sys.executable, "-m", liken_events.__name__, *argv])
 
 
 def reexec(argv: Sequence[str]) -> None:
@@ -70,8 +79,7 @@ def reexec(argv: Sequence[str]) -> None:
 
 
 def is_inside() -> bool:
-    """Whether this process was started by `command` and is in another network namespace than its
-    starter."""
+    """Whether this process is in another network namespace than the one that `inside` left."""
     outside = os.environ.get(OUTSIDE)
     try:
         return outside is not None and os.readlink(_OWN) != outside

@@ -86,7 +86,7 @@ def mountinfo(uses: Iterable[Use], *, clutter: bool) -> str:
     ]
     lines = []
     for number, (device, point, fstype, source) in enumerate(
-        [*rows, *(_OTHERS if clutter else ())], start=22
+        [*(_OTHERS if clutter else ()), *rows], start=22
     ):
         lines.append(
             f"{number} 1 {device} / {_escape(point)} rw,relatime shared:{number}"
@@ -113,14 +113,22 @@ def _escape(text: str) -> str:
 def _write_in_place(path: str, text: str) -> None:
     """Replaces the content of a file that others read and watch.
 
-    A reader that found an empty mount table would take every disk for unused. So the new text goes
-    over the old one in one call, with newlines over what is left of it, and the file is cut to its
-    length after that.
+    A reader that found an empty mount table would take every disk for unused. So lines that stay
+    are not touched: a new one at the end is appended, the last one is cut off. If another one
+    goes, those after it move up in one write, with newlines over what is left of the old text
+    until that is cut off.
     """
     raw = text.encode("utf-8", "surrogateescape")
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        os.pwrite(handle, raw.ljust(os.fstat(handle).st_size, b"\n"), 0)
+        old = os.pread(handle, os.fstat(handle).st_size, 0)
+        same = 0
+        for line, known in zip(raw.splitlines(True), old.splitlines(True), strict=False):
+            if line != known:
+                break
+            same += len(line)
+        if len(raw) > same:
+            os.pwrite(handle, raw[same:].ljust(len(old) - same, b"\n"), same)
         os.ftruncate(handle, len(raw))
     finally:
         os.close(handle)

@@ -10,8 +10,9 @@ Two things hold at any time: a scan of the tree gives `snapshot` again, and the 
 name every device that it touched. The files are complete before the uevents are returned, as
 nobody can look faster than the kernel.
 
-What the files hold is said in `simulate.kobjects`, `simulate.clutter` and `simulate.proc`. Sending
-the uevents is left to `simulate.uevents`.
+What the directories of devices hold is said in `simulate.hardware`, the other files in
+`simulate.disks`, `simulate.proc` and `simulate.pci_ids`. Sending the uevents is left to
+`simulate.uevents`.
 """
 
 import os
@@ -61,13 +62,16 @@ class MachineTree:
     """A machine in a directory. All methods block, for some milliseconds at most.
 
     Args:
-        root: the directory; it is made if it is not there, and must not hold a tree already.
+        root: the directory; it is made if it is not there.
         clutter: whether the tree is as full of other files as a real one.
 
     Attributes:
         root, sys, dev, proc: absolute paths of the tree and of what stands for `/sys`, `/dev` and
         `/proc`.
         pci_ids: path of a PCI database that has the words of this machine's PCI functions.
+
+    Raises:
+        FileExistsError: the directory holds a tree already.
     """
 
     def __init__(self, root: str, *, clutter: bool = True) -> None:

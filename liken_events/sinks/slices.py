@@ -102,7 +102,7 @@ class SliceSink:
                     )
                 case DeleteSlice():
                     await self._cluster.delete_slice(change)
-                    self._view.drop(change.name)
+                    self._view.drop(change.name, change.version)
                     log.info("slice.deleted", slice=change.name)
         except Unavailable as error:
             raise SinkUnavailable(error.reason, retry_after=error.retry_after) from error
@@ -127,12 +127,17 @@ class SliceSink:
         self._state = replace(self._state, node_uid=uid)
 
     def _took(self, outcome: ObservedSlice) -> None:
+        # Somebody may delete it before it is observed, and its generation is used up all the same.
+        generation = max(self._state.last_generation, outcome.generation)
+        self._state = replace(self._state, last_generation=generation)
         self._written[outcome.name] = outcome
         self._view.put(outcome.body)
 
     def _newly_dropped(self, slices: Sequence[ObservedSlice]) -> frozenset[str]:
         """Fields that were sent in our last write and are missing in what the server made of
         it."""
+        if SHAREABLE in self._state.learned.dropped:
+            return frozenset()
         for item in slices:
             sent = self._written.get(item.name)
             if sent is None or sent.version != item.version or sent.body is item.body:

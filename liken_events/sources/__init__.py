@@ -19,8 +19,8 @@ class SourceLost(Exception):
 
 
 class ScanFailed(Exception):
-    """The list of a bus could not be read. That is not the same as an empty bus: what was known
-    stays."""
+    """The list of a bus could not be read, or the machine has run out of what reading takes. That
+    is not the same as an empty bus: what was known stays."""
 
 
 class Reader(Protocol):
@@ -32,7 +32,7 @@ class Reader(Protocol):
         ...
 
     def device(self, key: Key) -> Device | None:
-        """One device; None if it is gone or no candidate."""
+        """One device; None if it is gone or no candidate. Raises ScanFailed."""
         ...
 
     def storage(self) -> Storage:

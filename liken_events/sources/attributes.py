@@ -3,19 +3,31 @@
 An attribute is written by the kernel at the moment it is read, at most one page of it. Reading may
 fail at any time because the device is going away, and what it fails with depends on the driver.
 
-This file makes one meaning of all that: a read that fails is an absent attribute. Only listing a
-whole bus is different, because an unreadable bus is not an empty one.
+This file makes one meaning of all that: a read that fails is an absent attribute. Two things are
+different. An unreadable bus is not an empty one; and a machine that has run out of descriptors or
+memory says nothing about its devices, so that is an error everywhere.
 """
 
+import errno
 import os
 import stat
+from typing import TypeAlias
 
 PAGE = 4096
 """Bytes of an attribute at most: sysfs gives one page (`PAGE_SIZE`)."""
 
+EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""What tells that this process or machine has run out of something."""
+
+Identity: TypeAlias = tuple[int, int]
+"""Inode number and time of its last change."""
+
 
 class Files:
-    """What a scan does to the file system. Tests derive from it to make any single step fail."""
+    """What a scan does to the file system. Tests derive from it to make any single step fail.
+
+    Every method raises OSError for what is in `EXHAUSTED`.
+    """
 
     def text(self, path: str) -> str | None:
         """The content of an attribute; None if it cannot be read.
@@ -25,47 +37,70 @@ class Files:
         """
         try:
             handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        except OSError:
+        except OSError as error:
+            _raise_if_exhausted(error)
             return None
         try:
             raw = os.read(handle, PAGE)
-        except OSError:
+        except OSError as error:
+            _raise_if_exhausted(error)
             return None
         finally:
             os.close(handle)
         return raw.decode("utf-8", "replace")
 
     def whole(self, path: str) -> str:
-        """The content of a file of any length, for tables such as mountinfo.
+        """The content of a file of any length, for tables such as mountinfo; its bytes are kept.
 
         Raises:
             OSError: it cannot be read.
         """
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
             return file.read()
 
     def link(self, path: str) -> str | None:
         """The base name of what a link points to; None if there is no such link."""
         try:
             return os.path.basename(os.readlink(path)) or None
-        except OSError:
+        except OSError as error:
+            _raise_if_exhausted(error)
             return None
 
     def target(self, path: str) -> str | None:
-        """The absolute path that an entry stands for, with all links followed; None if it is
-        gone."""
-        try:
-            return os.path.realpath(path, strict=True)
-        except OSError:
-            return None
+        """The absolute path that an entry of a bus or class stands for; None if there is none.
 
-    def entries(self, path: str) -> list[os.DirEntry[str]]:
-        """The entries of a directory; empty if it cannot be read."""
+        sysfs has one link there, to a directory with no further link on its path. Following each
+        step by `realpath` would take a third of a scan.
+        """
+        try:
+            to = os.readlink(path)
+        except OSError as error:
+            _raise_if_exhausted(error)
+            # In a made-up tree the directory itself may stand where the kernel has a link.
+            return path if error.errno == errno.EINVAL and os.path.isdir(path) else None
+        return os.path.normpath(os.path.join(os.path.dirname(path), to))
+
+    def identity(self, path: str) -> Identity | None:
+        """What is another as soon as an entry was removed and made again; None if there is none.
+
+        sysfs never gives an inode number twice; a file system on a disk does, but not at the same
+        time.
+        """
+        try:
+            found = os.lstat(path)
+        except OSError as error:
+            _raise_if_exhausted(error)
+            return None
+        return found.st_ino, found.st_ctime_ns
+
+    def entries(self, path: str) -> list[os.DirEntry[str]] | None:
+        """The entries of a directory; None if it cannot be read."""
         try:
             with os.scandir(path) as found:
                 return list(found)
-        except OSError:
-            return []
+        except OSError as error:
+            _raise_if_exhausted(error)
+            return None
 
     def names(self, path: str) -> list[str]:
         """The names in a directory, sorted; empty if there is no such directory.
@@ -82,8 +117,15 @@ class Files:
         """`major:minor` of a block device node, links followed; None if it is none."""
         try:
             found = os.stat(path)
-        except OSError:
+        except OSError as error:
+            _raise_if_exhausted(error)
             return None
         if not stat.S_ISBLK(found.st_mode):
             return None
         return f"{os.major(found.st_rdev)}:{os.minor(found.st_rdev)}"
+
+
+def _raise_if_exhausted(error: OSError) -> None:
+    """A failed read means that there is no such thing, unless nothing could be read."""
+    if error.errno in EXHAUSTED:
+        raise error

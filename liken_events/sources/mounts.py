@@ -47,8 +47,7 @@ class MountsSource:
         watched."""
         with ExitStack() as stack, select.epoll() as poll:
             files: list[str] = []
-            for path in self._tables():
-                handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            for path, handle in _open_tables(self._proc):
                 stack.callback(os.close, handle)
                 try:
                     poll.register(handle, select.EPOLLPRI)
@@ -62,13 +61,6 @@ class MountsSource:
                     await nursery.start(self._follow_file, path, inbox)
                 task_status.started()
                 await self._follow_poll(poll, inbox)
-
-    def _tables(self) -> Iterator[str]:
-        for names in (("1/mountinfo", "self/mountinfo"), ("swaps",)):
-            readable = [f"{self._proc}/{name}" for name in names]
-            found = next((path for path in readable if os.access(path, os.R_OK)), None)
-            if found is not None and os.path.isfile(found):
-                yield found
 
     async def _follow_poll(self, poll: select.epoll, inbox: Inbox) -> None:
         while True:
@@ -87,3 +79,17 @@ class MountsSource:
             while True:
                 if await watch.changed(name):
                     inbox.mark(MountsChanged(source=self.name))
+
+
+def _open_tables(proc: str) -> Iterator[tuple[str, int]]:
+    """Path and descriptor of the mount table and of the list of swap areas, as far as there are any.
+
+    Process 1 may be out of sight (`hidepid`); `sources.storage` reads the same tables then.
+    """
+    for names in (("1/mountinfo", "self/mountinfo"), ("swaps",)):
+        for name in names:
+            try:
+                yield f"{proc}/{name}", os.open(f"{proc}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                continue
+            break

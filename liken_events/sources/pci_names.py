@@ -27,23 +27,23 @@ class PciNames:
         four hex digits."""
         wanted = (vendor, product)
         if wanted not in self._known:
-            self._known[wanted] = self._search(vendor, product)
+            try:
+                self._known[wanted] = self._search(vendor, product)
+            except OSError:  # not remembered: another look may find it
+                return None, None
         return self._known[wanted]
 
     def _search(self, vendor: str, product: str) -> tuple[str | None, str | None]:
         if self._path is None:
             return None, None
-        try:
-            with open(self._path, encoding="utf-8", errors="replace") as file:
-                maker: str | None = None
-                for line in file:
-                    if maker is None:
-                        if line.startswith(vendor + "  "):
-                            maker = line[4:].strip()
-                    elif line.startswith("\t" + product + "  "):
-                        return maker, line[5:].strip()
-                    elif not line.startswith(("\t", "#")):
-                        break
-                return maker, None
-        except OSError:
-            return None, None
+        with open(self._path, encoding="utf-8", errors="replace") as file:
+            maker: str | None = None
+            for line in file:
+                if maker is None:
+                    if line.startswith(vendor + "  "):
+                        maker = line[4:].strip()
+                elif line.startswith("\t" + product + "  "):
+                    return maker, line[5:].strip()
+                elif not line.startswith(("\t", "#")):
+                    break
+            return maker, None

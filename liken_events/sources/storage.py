@@ -11,11 +11,12 @@ formats to `core.decode.mounts`.
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from liken_events.core.decode.mounts import Unreadable, mounts, swaps
 from liken_events.core.model.snapshot import Disk, Storage, Use, sort_disks, sort_uses
 from liken_events.core.model.storage import NO_DEVICE, PROTECTED, SWAP, may_lie_on_disk
-from liken_events.sources.attributes import Files
+from liken_events.sources.attributes import Files, Identity
 
 
 class StorageReader:
@@ -29,16 +30,27 @@ class StorageReader:
         self._proc = proc
         self._protect = protect
         self._files = files
+        self._virtual = f"{sys}/devices/virtual/"
+        self._fixed: dict[str, tuple[Identity, Disk]] = {}
 
-    def read(self) -> Storage:
-        """Everything, in one look."""
+    def read(self, *, anew: bool = False) -> Storage:
+        """Everything, in one look.
+
+        Args:
+            anew: read also what does not change while a block device exists: number and disk of
+                those that lie on a bus. A large machine has hundreds, and each of a disk's dozen
+                events may be followed by a look.
+        """
+        if anew:
+            self._fixed = {}
         uses, unknown = self.uses()
         try:
-            names = self._files.names(f"{self._sys}/class/block")
+            pools = self._pools()
+            found = [
+                self._disk(name, pools) for name in self._files.names(f"{self._sys}/class/block")
+            ]
         except OSError as error:
-            return Storage(uses=uses, unknown=f"the block devices could not be listed ({error})")
-        pools = self._pools()
-        found = (self._disk(name, pools) for name in names)
+            return Storage(uses=uses, unknown=f"the block devices could not be read ({error})")
         disks = sort_disks(disk for disk in found if disk is not None)
         return Storage(uses=uses, disks=disks, unknown=unknown)
 
@@ -50,9 +62,25 @@ class StorageReader:
             return (), f"the mounts could not be read ({error})"
 
     def _disk(self, name: str, pools: dict[str, list[str]]) -> Disk | None:
-        path = self._files.target(f"{self._sys}/class/block/{name}")
-        number = None if path is None else self._files.text(f"{path}/dev")
-        if path is None or number is None:
+        """A block device; None if it is gone or has no number."""
+        link = f"{self._sys}/class/block/{name}"
+        identity = self._files.identity(link)
+        if identity is None:
+            return None
+        known, disk = self._fixed.get(name, (None, None))
+        if disk is None or known != identity:
+            path = self._files.target(link)
+            disk = None if path is None else self._read(name, path)
+            if disk is None or path is None:
+                return None
+            if not path.startswith(self._virtual):
+                self._fixed[name] = identity, disk
+        members = pools.get(name)
+        return disk if members is None else replace(disk, btrfs=tuple(members))
+
+    def _read(self, name: str, path: str) -> Disk | None:
+        number = self._files.text(f"{path}/dev")
+        if number is None:
             return None  # gone, or hidden: a path of a multipath disk has no number
         partition = self._files.text(f"{path}/partition") is not None
         mapper = self._files.text(f"{path}/dm/name")
@@ -60,18 +88,17 @@ class StorageReader:
             name=name,
             number=number.strip(),
             whole=os.path.basename(os.path.dirname(path)) if partition else None,
-            slaves=tuple(sorted(entry.name for entry in self._files.entries(f"{path}/slaves"))),
+            slaves=tuple(self._files.names(f"{path}/slaves")),
             mapper=mapper.strip() if mapper else None,
-            btrfs=tuple(pools.get(name, ())),
         )
 
     def _pools(self) -> dict[str, list[str]]:
         """Block device name to the ids of the mounted btrfs filesystems that it is a member of."""
         found: dict[str, list[str]] = {}
         top = f"{self._sys}/fs/btrfs"
-        for pool in sorted(entry.name for entry in self._files.entries(top)):
-            for member in self._files.entries(f"{top}/{pool}/devices"):
-                found.setdefault(member.name, []).append(pool)
+        for pool in self._files.names(top):
+            for member in self._files.names(f"{top}/{pool}/devices"):
+                found.setdefault(member, []).append(pool)
         return found
 
     def _uses(self) -> Iterable[Use]:
@@ -89,8 +116,9 @@ class StorageReader:
     def _mountinfo(self) -> str:
         """The host's mount table.
 
-        An ordinary user may not read that of process 1 (EACCES; ENOENT where `hidepid` hides it)
-        and sees its own, which on a machine without a cluster is the same one.
+        Everybody may read that of process 1, unless procfs hides other users' processes (`hidepid`:
+        ENOENT, or EACCES by a security module). Then our own is the next best: without a container
+        it is the same one.
         """
         try:
             return self._files.whole(f"{self._proc}/1/mountinfo")

@@ -6,14 +6,15 @@ any read may find the file gone (ENOENT), the device dying (ENODEV, EIO) or an a
 nothing to say (EINVAL). Such a read is an absent attribute and never an error.
 
 This file reads devices. One that was there at the start of a look and gone, or under another
-driver or number, at its end is read again: half of two states is no state. What the walk enters
-and what a directory stands for is said in `core.model.delivery`; mounts and block devices are read
-in `sources.storage`.
+driver or number, at its end is read again, and so is one of which something could not be read that
+must be there: half of two states is no state. What the walk enters and what a directory stands for
+is said in `core.model.delivery`; mounts and block devices are read in `sources.storage`.
 """
 
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from liken_events.core.model.delivery import FOREIGN, bus_node, node
 from liken_events.core.model.snapshot import (
@@ -79,11 +80,12 @@ class Scanner:
         """The whole machine.
 
         Raises:
-            ScanFailed: a bus is there and cannot be listed.
+            ScanFailed: a bus is there and cannot be listed, or the machine has run out of
+                something.
         """
         found = (self.device(key) for key in self._keys())
         devices = sort_devices(device for device in found if device is not None)
-        return Snapshot(devices=devices, storage=self.storage())
+        return Snapshot(devices=devices, storage=self._storage.read(anew=True))
 
     def storage(self) -> Storage:
         """Mounts, swap areas and block devices."""
@@ -100,16 +102,22 @@ class Scanner:
         return os.path.lexists(self._entry(key))
 
     def device(self, key: Key) -> Device | None:
-        """One device; None if it is gone, or is no candidate because it has no modalias."""
+        """One device; None if it is gone, or is no candidate because it has no modalias.
+
+        Raises:
+            ScanFailed: the machine has run out of something; nothing is known about the device.
+        """
         device: Device | None = None
-        for _ in range(LOOKS):
-            before = self._identity(key)
-            if before is None:
-                return None
-            path, _, _ = before
-            device = self._read(key, path)
-            if device is None or self._identity(key) == before:
-                return device
+        try:
+            for _ in range(LOOKS):
+                before = self._identity(key)
+                if before is None:
+                    return None
+                device, whole = self._read(key, before)
+                if whole and self._identity(key) == before:
+                    return device
+        except OSError as error:
+            raise ScanFailed(f"cannot read {key.bus} {key.address}: {error}") from error
         return device
 
     def _keys(self) -> Iterator[Key]:
@@ -124,29 +132,29 @@ class Scanner:
     def _entry(self, key: Key) -> str:
         return f"{self._sys}/bus/{key.bus}/devices/{key.address}"
 
-    def _identity(self, key: Key) -> tuple[str, str | None, str | None] | None:
-        """What must not change during a look: the directory, the driver, the number on the USB
-        bus."""
+    def _identity(self, key: Key) -> "_Identity | None":
         path = self._files.target(self._entry(key))
         if path is None:
             return None
-        number = self._files.text(f"{path}/../devnum") if key.bus == "usb" else None
-        return path, self._files.link(f"{path}/driver"), number
+        number = self._attribute(f"{path}/..", "devnum") if key.bus == "usb" else None
+        return _Identity(path, self._files.link(f"{path}/driver"), number)
 
-    def _read(self, key: Key, path: str) -> Device | None:
+    def _read(self, key: Key, identity: "_Identity") -> tuple[Device | None, bool]:
+        """The device, and whether all could be read that must be there."""
+        path = identity.path
         modalias = self._attribute(path, "modalias")
         if modalias is None:
-            return None
-        nodes, hidden = self._walk(path)
-        driver = self._files.link(f"{path}/driver")
+            # All PCI functions and USB interfaces have one, and USB devices never.
+            return None, ":" not in key.address
+        nodes, hidden, whole = self._walk(path)
         kernel_path = path.removeprefix(self._sys)
         if key.bus == "pci":
             vendor, product = self._hex(path, "vendor"), self._hex(path, "device")
             maker, model = self._names.look_up(vendor or "", product or "")
-            return Device(
+            function = Device(
                 key=key,
                 path=kernel_path,
-                driver=driver,
+                driver=identity.driver,
                 modalias=modalias,
                 vendor=vendor,
                 product=product,
@@ -156,12 +164,13 @@ class Scanner:
                 nodes=nodes,
                 hidden_disks=hidden,
             )
+            return function, whole
         parent = os.path.dirname(path)
-        interface = ":" in key.address
-        return Device(
+        number = bus_node(self._attribute(parent, "busnum"), identity.devnum)
+        interface = Device(
             key=key,
             path=kernel_path,
-            driver=driver,
+            driver=identity.driver,
             modalias=modalias,
             vendor=self._hex(parent, "idVendor"),
             product=self._hex(parent, "idProduct"),
@@ -170,32 +179,34 @@ class Scanner:
             maker=self._attribute(parent, "manufacturer"),
             model=self._attribute(parent, "product"),
             nodes=nodes,
-            bus_node=bus_node(self._attribute(parent, "busnum"), self._attribute(parent, "devnum"))
-            if interface
-            else None,
+            bus_node=number if ":" in key.address else None,
             hidden_disks=hidden,
         )
+        return interface, whole and number is not None
 
-    def _walk(self, top: str) -> tuple[tuple[Node, ...], tuple[str, ...]]:
-        """The nodes of a device's subtree, and the names of block devices without a node."""
+    def _walk(self, top: str) -> tuple[tuple[Node, ...], tuple[str, ...], bool]:
+        """The nodes of a device's subtree, the names of block devices without a node, and whether
+        all that was listed could be read."""
         nodes: list[Node] = []
         hidden: list[str] = []
+        whole = True
         waiting = [""]
         while waiting:
             place = waiting.pop()
             path = f"{top}/{place}" if place else top
             entries = self._files.entries(path)
+            if entries is None:
+                whole = False
+                continue
             names = {entry.name for entry in entries}
             subsystem = self._files.link(f"{path}/subsystem") if "subsystem" in names else None
+            whole &= subsystem is not None or "subsystem" not in names
             if place and subsystem in FOREIGN:
                 continue
             if "dev" in names and "uevent" in names:
-                found = node(
-                    uevent=self._files.text(f"{path}/uevent") or "",
-                    dev=self._files.text(f"{path}/dev") or "",
-                    subsystem=subsystem,
-                    place=place,
-                )
+                uevent, dev = self._files.text(f"{path}/uevent"), self._files.text(f"{path}/dev")
+                whole &= uevent is not None and dev is not None
+                found = node(uevent=uevent or "", dev=dev or "", subsystem=subsystem, place=place)
                 if found is not None:
                     nodes.append(found)
             elif subsystem == "block":
@@ -205,7 +216,7 @@ class Scanner:
                 for entry in entries
                 if entry.name != ATTRIBUTE_GROUP and entry.is_dir(follow_symlinks=False)
             ]
-        return sort_nodes(nodes), tuple(sorted(hidden))
+        return sort_nodes(nodes), tuple(sorted(hidden)), whole
 
     def _attribute(self, path: str, name: str) -> str | None:
         """An attribute without its newline; None if it is absent or empty."""
@@ -216,3 +227,11 @@ class Scanner:
         """A number as the kernel writes it, in lower case and without `0x`."""
         text = self._attribute(path, name)
         return None if text is None else text.strip().lower().removeprefix("0x") or None
+
+
+class _Identity(NamedTuple):
+    """What must not change during a look: the directory, the driver, the number on the USB bus."""
+
+    path: str
+    driver: str | None
+    devnum: str | None

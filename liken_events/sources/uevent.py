@@ -3,7 +3,8 @@
 Uevents are broadcast on a netlink socket: by the kernel to group 1 of every network namespace that
 belongs to the initial user namespace, and again by udevd, after its rules have run, to group 2 of
 the host's namespace alone. A reader that is too slow does not slow the kernel down: the socket's
-buffer overruns, and the next read says ENOBUFS.
+buffer overruns, the next read says ENOBUFS, and until the buffer was empty once the kernel throws
+away all that follows without another word.
 
 This file opens the socket through pyudev (the one door to it), asks for a large buffer, lets the
 kernel drop what cannot matter, and marks the inbox for the rest. It reads datagrams itself:
@@ -68,10 +69,12 @@ class UeventSource:
     """
 
     name = "uevent"
+    _overrun = Resync(source=name, reason="receive buffer overrun")
 
     def __init__(self, group: Group, *, buffer_bytes: int = BUFFER_BYTES) -> None:
         self._group = group
         self._buffer_bytes = buffer_bytes
+        self._is_losing = False
         self.overruns = 0
 
     async def run(
@@ -80,7 +83,8 @@ class UeventSource:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """See `Source.run`. Everything is read again after an overrun."""
+        """See `Source.run`. Everything is read again after an overrun, and again if reading what
+        was left in the buffer took its time."""
         with self._open() as sock:
             task_status.started()
             while True:
@@ -114,6 +118,9 @@ class UeventSource:
                     DATAGRAM_BYTES, socket.CMSG_SPACE(CREDENTIALS.size)
                 )
             except BlockingIOError:
+                if self._is_losing:  # what was lost since the first report is reported by nobody
+                    self._is_losing = False
+                    inbox.mark(self._overrun)
                 return True
             except OSError as error:
                 if error.errno == errno.EINTR:
@@ -121,7 +128,8 @@ class UeventSource:
                 if error.errno != errno.ENOBUFS:
                     raise SourceLost(f"reading uevents failed: {error}") from error
                 self.overruns += 1
-                inbox.mark(Resync(source=self.name, reason="receive buffer overrun"))
+                self._is_losing = True
+                inbox.mark(self._overrun)
                 if read == 0:
                     return False
                 continue

@@ -2,8 +2,9 @@
 
 `/proc/<pid>/mountinfo` has one line for each mount of a mount namespace: ids, device number, root,
 mount point and options, then optional fields up to a lone `-`, then filesystem type, source and
-options. `/proc/swaps` has a heading and one line for each active swap area. Blanks, newlines and
-backslashes in names are written as octal escapes.
+options. `/proc/swaps` has a heading and one line for each active swap area. Blanks, tabs, newlines
+and backslashes in names are written as octal escapes. A name may hold a carriage return, or
+another character that Python takes for a line's end or a blank.
 
 This file takes the lines to pieces. A line that it cannot read makes the whole text unreadable:
 the missing line could be the root disk.
@@ -16,6 +17,7 @@ import re
 from dataclasses import dataclass
 
 _ESCAPE = re.compile(r"\\([0-7]{3})")
+_BLANKS = re.compile(r"[ \t]+")
 
 
 class Unreadable(ValueError):
@@ -40,7 +42,7 @@ def mounts(text: str) -> tuple[Mount, ...]:
         Unreadable: a line has no device number, mount point, type and source.
     """
     found = []
-    for line in text.splitlines():
+    for line in text.split("\n"):
         if not line:
             continue
         before, dash, behind = line.partition(" - ")
@@ -60,10 +62,10 @@ def swaps(text: str) -> tuple[str, ...]:
         Unreadable: a line has no name and type.
     """
     found = []
-    for line in text.splitlines()[1:]:
-        fields = line.split()
-        if not fields:
+    for line in text.split("\n")[1:]:
+        if not line:
             continue
+        fields = _BLANKS.split(line)
         if len(fields) < 2:
             raise Unreadable(f"swaps line {line[:80]!r}")
         if fields[1] != "file":

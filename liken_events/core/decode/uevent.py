@@ -44,16 +44,16 @@ def decode(data: bytes, *, truncated: bool = False) -> Trigger | None:
 
     Args:
         data: the datagram as it came from the netlink socket.
-        truncated: it did not fit the buffer (`MSG_TRUNC`). The device is still named by its first
-            bytes; no property of it is used.
+        truncated: it did not fit the buffer (`MSG_TRUNC`). Its first bytes may still name the
+            device; nothing else of it is used.
 
     Returns:
-        None for noise and for nonsense; a Resync for a truncated datagram that does not say which
-        device it is about.
+        None for noise and for nonsense; a Resync for a truncated datagram that does not say what
+        happened to which device.
     """
     properties = _udev_properties(data) if data.startswith(UDEV_PREFIX) else data
     action, path = _subject(properties)
-    if path is None:
+    if path is None or not action:
         return Resync(source="uevent", reason="truncated event") if truncated else None
     if not matters(path) or action not in ACTIONS:
         return None
@@ -76,11 +76,11 @@ def matters(path: bytes) -> bool:
 
 
 def _subject(properties: bytes) -> tuple[str, bytes | None]:
-    """Action and device path; the path is None if the bytes name none."""
-    head, _, _ = properties.partition(b"\0")
+    """Action and device path; `""` and None if the bytes do not name them to the end."""
+    head, end, _ = properties.partition(b"\0")
     action, at, path = head.partition(b"@")
     if at and b"=" not in action:
-        return action.decode("ascii", "replace"), path
+        return action.decode("ascii", "replace"), path if end else None
     return _text(_value(properties, b"ACTION=")), _value(properties, b"DEVPATH=")
 
 
@@ -95,15 +95,16 @@ def _udev_properties(data: bytes) -> bytes:
 
 
 def _value(properties: bytes, key: bytes) -> bytes | None:
-    """What stands behind `key=` at the start of the properties or after a NUL."""
+    """What stands between `key=`, at the start of the properties or after a NUL, and the next
+    NUL."""
     if properties.startswith(key):
         start = 0
     else:
         start = properties.find(b"\0" + key) + 1
         if start == 0:
             return None
-    value, _, _ = properties[start + len(key) :].partition(b"\0")
-    return value
+    value, end, _ = properties[start + len(key) :].partition(b"\0")
+    return value if end else None
 
 
 def _text(raw: bytes | None) -> str:

@@ -8,6 +8,7 @@ This file holds those three values. Who makes them is `core.model.publish`; who 
 `core.plan`.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -36,6 +37,11 @@ class PublishedDevice:
     nodes: tuple[Node, ...]
     shareable: bool = False
     attributes: tuple[tuple[str, Attribute], ...] = ()
+
+    def __hash__(self) -> int:
+        """By name alone: names are unique in an offer, and a hundred devices are looked up at each
+        change."""
+        return hash(self.name)
 
 
 class Reason(StrEnum):
@@ -104,6 +110,12 @@ class Inventory:
         """The offered devices by their names."""
         return {device.name: device for device in self.offered}
 
+    def judgement(self, key: Key) -> Judgement | None:
+        """What became of one physical device; None if there is none."""
+        place = bisect_left(self.judgements, key, key=lambda item: item.device.key)
+        found = self.judgements[place : place + 1]
+        return found[0] if found and found[0].device.key == key else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
@@ -119,8 +131,10 @@ class Difference:
 
 def difference(before: Iterable[PublishedDevice], after: Iterable[PublishedDevice]) -> Difference:
     """What has to be said to somebody who knows `before` and is told `after`."""
-    old = {device.name: device for device in before}
-    new = {device.name: device for device in after}
+    before, after = tuple(before), tuple(after)
+    same = {*map(id, before)} & {*map(id, after)}  # mostly nearly all: not even compared
+    old = {device.name: device for device in before if id(device) not in same}
+    new = {device.name: device for device in after if id(device) not in same}
     return Difference(
         added=tuple(new[name] for name in sorted(new.keys() - old.keys())),
         changed=tuple(

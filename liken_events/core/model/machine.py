@@ -8,11 +8,11 @@ equals the inventory of a fresh snapshot with the same records: a test holds it 
 left to `sources.sysfs`, the question when to `core.timing`.
 """
 
-from collections import OrderedDict
 from collections.abc import Container, Mapping
 
 from liken_events.core.model.device import Cause, Inventory, Judgement
-from liken_events.core.model.publish import Policy, assemble, judge
+from liken_events.core.model.offer import Offer
+from liken_events.core.model.publish import Policy, judge
 from liken_events.core.model.snapshot import (
     Device,
     Key,
@@ -34,10 +34,11 @@ class Machine:
         self._policy = policy
         self._storage = Storage()
         self._depends = Dependence()
-        self._judgements: dict[Key, Judgement] = {}
+        self._offer = Offer(policy)
+        self._inventory: Inventory | None = None  # until something changes
         self._paths: dict[str, Key] = {}
         self._interfaces: dict[str, set[Key]] = {}
-        self._causes: OrderedDict[Key, Cause] = OrderedDict()
+        self._causes: dict[Key, Cause] = {}  # the newest last; a plain one, as it is copied often
 
     @property
     def paths(self) -> Mapping[str, Key]:
@@ -60,53 +61,66 @@ class Machine:
         Devices that are `unsettled` are left as they were, unless they are gone: their own look is
             still to come.
         """
-        before = self._judgements
-        self._judgements, self._paths, self._interfaces = {}, {}, {}
         self._set_storage(snapshot.storage)
-        for device in snapshot.devices:
-            if device.key not in unsettled:
-                self._put(device)
-            elif device.key in before:
-                self._put(before[device.key].device)
-        after = self._judgements
-        return {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+        found = {device.key: device for device in snapshot.devices}
+        changed = self._offer.judged.keys() - found.keys()
+        for key in changed:
+            self._forget(key)
+        for key, device in found.items():
+            old = self._offer.judged.get(key)
+            if old is None and key in unsettled:
+                continue
+            kept = old.device if old is not None and key in unsettled else device
+            new = self._judge(kept)
+            if new != old:
+                self._take(new)
+                changed.add(key)
+        return changed
 
     def put(self, key: Key, device: Device | None) -> None:
         """Takes a look at one device; None if it is gone."""
-        self._forget(key)
-        if device is not None:
-            self._put(device)
+        old = self._offer.judged.get(key)
+        if device is None:
+            self._forget(key)
+        elif old is None or old.device != device:
+            self._take(self._judge(device))
 
     def put_storage(self, storage: Storage) -> set[Key]:
         """Takes a look at mounts, swap areas and block devices; returns the devices that are
         judged otherwise."""
         if storage == self._storage:
             return set()
+        before = self._depends
         self._set_storage(storage)
+        if self._depends == before:
+            return set()
         changed = set()
-        for key, old in list(self._judgements.items()):
+        for key, old in list(self._offer.judged.items()):
             if has_disks(old.device):
-                new = judge(old.device, self._depends, self._policy)
+                new = self._judge(old.device)
                 if new != old:
-                    self._judgements[key] = new
+                    self._take(new)
                     changed.add(key)
         return changed
 
     def note(self, key: Key, cause: Cause) -> None:
         """Remembers why a device was looked at."""
+        self._inventory = None
+        self._causes.pop(key, None)
         self._causes[key] = cause
-        self._causes.move_to_end(key)
         while len(self._causes) > MOST_CAUSES:
-            self._causes.popitem(last=False)
+            del self._causes[next(iter(self._causes))]
 
     def inventory(self) -> Inventory:
         """All that the machine offers and holds back now."""
-        return assemble(self._judgements.values(), self._policy, self._causes)
+        if self._inventory is None:
+            self._inventory = self._offer.inventory(self._causes)
+        return self._inventory
 
     def snapshot(self) -> Snapshot:
         """The records as one value."""
         return Snapshot(
-            devices=sort_devices(judgement.device for judgement in self._judgements.values()),
+            devices=sort_devices(judgement.device for judgement in self._offer.judged.values()),
             storage=self._storage,
         )
 
@@ -114,13 +128,25 @@ class Machine:
         self._storage = storage
         self._depends = dependence(storage)
 
-    def _put(self, device: Device) -> None:
-        self._judgements[device.key] = judge(device, self._depends, self._policy)
+    def _judge(self, device: Device) -> Judgement:
+        return judge(device, self._depends, self._policy)
+
+    def _take(self, judgement: Judgement) -> None:
+        self._inventory = None
+        device = judgement.device
+        self._unlist(device.key)
+        self._offer.put(judgement)
         self._paths[device.path] = device.key
         self._interfaces.setdefault(device.path.rpartition("/")[0], set()).add(device.key)
 
     def _forget(self, key: Key) -> None:
-        judgement = self._judgements.pop(key, None)
+        self._inventory = None
+        self._unlist(key)
+        self._offer.remove(key)
+
+    def _unlist(self, key: Key) -> None:
+        """Takes a device's path out, where it is known."""
+        judgement = self._offer.judged.get(key)
         if judgement is None:
             return
         path = judgement.device.path

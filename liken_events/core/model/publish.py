@@ -8,7 +8,7 @@ This file judges one device at a time and puts the judgements of a machine toget
 make which device is said in `core.model.shapes`; what is written where, in `core.plan`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
@@ -56,7 +56,7 @@ def judge(device: Device, depends: Dependence, policy: Policy) -> Judgement:
     found = shapes(device)
     if not found:
         driver = printable(device.driver or "")
-        detail = f"its driver {driver} registers no device node that a claim could deliver"
+        detail = f"{driver} registers no device node"
         return Judgement(device=device, withheld=Withheld(reason=Reason.NO_NODES, detail=detail))
     common = _common_attributes(device)
     published = tuple(
@@ -91,7 +91,10 @@ def assemble(
     names = sorted(owners)
     kept = set(names if policy.limit is None else names[: policy.limit])
     if len(kept) < sum(len(judgement.published) for judgement in ordered):
-        ordered = [_restrict(judgement, owners, kept, policy) for judgement in ordered]
+        ordered = [
+            restrict(judgement, policy, owner=owners.__getitem__, kept=kept.__contains__)
+            for judgement in ordered
+        ]
     return Inventory(
         offered=tuple(owners[name] for name in names if name in kept),
         judgements=tuple(ordered),
@@ -106,15 +109,26 @@ def inventory(snapshot: Snapshot, policy: Policy | None = None) -> Inventory:
     return assemble((judge(device, depends, rules) for device in snapshot.devices), rules)
 
 
-def _restrict(
-    judgement: Judgement, owners: Mapping[str, PublishedDevice], kept: set[str], policy: Policy
+def restrict(
+    judgement: Judgement,
+    policy: Policy,
+    *,
+    owner: Callable[[str], PublishedDevice],
+    kept: Callable[[str], bool],
 ) -> Judgement:
-    """Takes out of a judgement what the whole machine has no room for."""
-    left = tuple(d for d in judgement.published if owners[d.name] is d and d.name in kept)
+    """Takes out of a judgement what the whole machine has no room for.
+
+    Args:
+        judgement: of one device, as if it were alone.
+        policy: holds the limit.
+        owner: the device that has a name which several may claim.
+        kept: whether a name is within the limit.
+    """
+    left = tuple(d for d in judgement.published if owner(d.name) is d and kept(d.name))
     lost = [device.name for device in judgement.published if device not in left]
     if not lost:
         return judgement
-    twin = owners[lost[0]]
+    twin = owner(lost[0])
     if twin.key != judgement.device.key:
         withheld = Withheld(
             reason=Reason.SAME_NAME,
@@ -133,8 +147,7 @@ def _withhold(device: Device, depends: Dependence, policy: Policy) -> Withheld |
         return Withheld(reason=Reason.NO_DRIVER, detail="no kernel driver is bound to it")
     if device.driver in BUS_STRUCTURE:
         return Withheld(
-            reason=Reason.BUS_STRUCTURE,
-            detail=f"driver {device.driver}: peripherals attach to it, it is none itself",
+            reason=Reason.BUS_STRUCTURE, detail="peripherals attach to it, it is none itself"
         )
     for pattern in policy.ignore:
         if any(fnmatchcase(handle, pattern) for handle in _handles(device)):
@@ -192,11 +205,11 @@ def _words(device: Device) -> str | None:
     if device.key.bus == "pci":
         if maker is None:
             model = None
-            maker = f"{device.vendor}:{device.product}" if device.vendor else None
+            known = device.vendor is not None and device.product is not None
+            maker = f"{device.vendor}:{device.product}" if known else None
         elif model is None:
             model = device.product
-    words = " ".join(word for word in (maker, model) if word is not None)
-    return cut(words) if words else None
+    return _free_text(" ".join(word for word in (maker, model) if word is not None))
 
 
 def _identifier(text: str | None) -> str | None:

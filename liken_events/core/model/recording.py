@@ -9,9 +9,9 @@ What the values mean is said in `core.model.snapshot`.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import MISSING, fields
 
-from liken_events.core.model.json import Json
+from liken_events.core.model.json import Json, dump
 from liken_events.core.model.snapshot import (
     Bus,
     Device,
@@ -37,7 +37,11 @@ class RecordingError(ValueError):
 
 
 def to_json(snapshot: Snapshot) -> str:
-    """The snapshot as JSON text that ends with a newline."""
+    """The snapshot as JSON text that ends with a newline and can be encoded as UTF-8.
+
+    A mount point that is not UTF-8 is known with surrogates in place of its odd bytes
+    (`surrogateescape`); those are written as escapes.
+    """
     storage = snapshot.storage
     body: dict[str, Json] = {
         "format": FORMAT,
@@ -48,7 +52,7 @@ def to_json(snapshot: Snapshot) -> str:
             **({} if storage.unknown is None else {"unknown": storage.unknown}),
         },
     }
-    return json.dumps(body, indent=2, ensure_ascii=False) + "\n"
+    return dump(body, indent=2) + "\n"
 
 
 def from_json(text: str) -> Snapshot:
@@ -78,11 +82,12 @@ def from_json(text: str) -> Snapshot:
 
 
 def _plain(value: Node | Disk | Use) -> dict[str, Json]:
-    """A flat value as JSON: fields that are None, empty or zero are left out."""
+    """A flat value as JSON: fields that have their defaults are left out, except the minor
+    number."""
     out: dict[str, Json] = {}
     for item in fields(value):
         content = getattr(value, item.name)
-        if content or (content == 0 and item.name == "minor"):
+        if item.default is MISSING or content != item.default or item.name == "minor":
             out[item.name] = list(content) if isinstance(content, tuple) else content
     return out
 

@@ -168,11 +168,13 @@ class Snapshot:
         for device in self.devices:
             if device.serial is not None and device.serial not in known:
                 known[device.serial] = f"serial-{len(known) + 1}"
+        # One serial number may be the beginning of another.
+        longest_first = sorted(known, key=len, reverse=True)
 
         def scrub(text: str | None) -> str | None:
-            for serial, stand_in in known.items():
+            for serial in longest_first:
                 if text is not None and len(serial) >= 4:
-                    text = text.replace(serial, stand_in)
+                    text = text.replace(serial, known[serial])
             return text
 
         return replace(
@@ -207,4 +209,6 @@ def sort_disks(disks: Iterable[Disk]) -> tuple[Disk, ...]:
 
 def sort_uses(uses: Iterable[Use]) -> tuple[Use, ...]:
     """Uses by where they show; the same place may be mounted over more than once."""
-    return tuple(sorted(set(uses), key=lambda use: (use.what, use.source, use.number or "")))
+    return tuple(
+        sorted(set(uses), key=lambda use: (use.what, use.source, use.number or "", use.fstype))
+    )

@@ -68,7 +68,7 @@ class Dependence:
         if found and self.unknown is not None:
             return Withheld(
                 reason=Reason.STORAGE_UNKNOWN,
-                detail=f"{found[0]} may be in use: {self.unknown}",
+                detail=printable(f"{found[0]} may be in use: {self.unknown}"),
             )
         # sysfs writes a slash in a name as `!` (cciss!c0d0), /dev as a directory.
         stakes = [(path, self.disks.get(names[path].replace("/", "!"))) for path in found]
@@ -76,7 +76,7 @@ class Dependence:
         if not known:
             return None
         path, stake = min(known, key=lambda item: item[1].via is not None)
-        return Withheld(reason=Reason.IN_USE, detail=f"{path} {stake}")
+        return Withheld(reason=Reason.IN_USE, detail=printable(f"{path} {stake}"))
 
 
 def has_disks(device: Device) -> bool:
@@ -130,7 +130,12 @@ def _clause(use: Use) -> str:
         return "is an active swap area"
     if use.fstype == PROTECTED:
         return "is protected by the configuration"
-    return f"is mounted on {printable(use.what)}"
+    return f"is mounted on {use.what}"
+
+
+def _node_path(disk: Disk) -> str:
+    """sysfs writes a slash in a name as `!` (cciss!c0d0), `/dev` as a directory."""
+    return "/dev/" + disk.name.replace("!", "/")
 
 
 class _Table:
@@ -139,14 +144,14 @@ class _Table:
     def __init__(self, disks: Iterable[Disk]) -> None:
         self._by_name = {disk.name: disk for disk in disks}
         self._by_number = {disk.number: disk for disk in self._by_name.values()}
-        self._by_path = {f"/dev/{name.replace('!', '/')}": d for name, d in self._by_name.items()}
+        self._by_path = {_node_path(disk): disk for disk in self._by_name.values()}
         self._by_path |= {
             f"/dev/mapper/{disk.mapper}": disk for disk in self._by_name.values() if disk.mapper
         }
 
     def path(self, disk: Disk) -> str:
         """The path of a disk that people know it by."""
-        return f"/dev/mapper/{disk.mapper}" if disk.mapper else f"/dev/{disk.name}"
+        return f"/dev/mapper/{disk.mapper}" if disk.mapper else _node_path(disk)
 
     def resolve(self, use: Use) -> tuple[Disk, ...]:
         """The block devices that a use names itself."""

@@ -8,8 +8,9 @@ This file holds the form of a device, the limits of the API, and what was learne
 change is decided in `core.plan.slices`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from liken_events.core.model.device import Attribute, PublishedDevice
 from liken_events.core.model.json import Json
@@ -21,6 +22,9 @@ SHAREABLE = "allowMultipleAllocations"
 
 MAX_DEVICES = 128
 """Devices in one slice without taints or counters; the API server answers 422 to 129."""
+
+KEPT_BODIES = 1024
+"""Bodies kept: of all devices of a machine with a divided pool, at some 2 KB each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,16 +51,37 @@ def slice_name(node: str, index: int = 0) -> str:
     return f"{node}-{DRIVER}" + (f"-{index}" if index else "")
 
 
-def device_body(device: PublishedDevice, learned: Learned) -> Json:
-    """The device as the slice holds it, or None if it was refused as a whole."""
+def device_bodies(devices: Sequence[PublishedDevice], learned: Learned) -> list[Json]:
+    """The devices as a slice holds them, without those that were refused as a whole.
+
+    The same device gives the same object again, so that comparing and writing slices costs little.
+    It must not be changed.
+    """
+    dropped, attributes, whole = learned.dropped, learned.attributes, learned.devices
+    bodies = [_body(device, dropped, attributes) for device in devices]
+    if not whole:
+        return bodies
+    return [
+        body
+        for device, body in zip(devices, bodies, strict=True)
+        if whole.get(device.name) != body
+    ]
+
+
+@lru_cache(maxsize=KEPT_BODIES)
+def _body(
+    device: PublishedDevice,
+    dropped: frozenset[str],
+    refused: frozenset[tuple[str, str, Attribute]],
+) -> Json:
     attributes: dict[str, Json] = {
         name: {"bool": value} if isinstance(value, bool) else {"string": value}
         for name, value in device.attributes
-        if (device.name, name, value) not in learned.attributes
+        if (device.name, name, value) not in refused
     }
     body: dict[str, Json] = {"name": device.name}
     if attributes:
         body["attributes"] = attributes
-    if device.shareable and SHAREABLE not in learned.dropped:
+    if device.shareable and SHAREABLE not in dropped:
         body[SHAREABLE] = True
-    return None if learned.devices.get(device.name) == body else body
+    return body

@@ -11,7 +11,6 @@ This file decides: nothing, one JSON Patch with the changed devices, a creation,
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import TypeAlias
 
 from liken_events.core.model.device import PublishedDevice
@@ -21,7 +20,7 @@ from liken_events.core.plan.slice_body import (
     DRIVER,
     MAX_DEVICES,
     Learned,
-    device_body,
+    device_bodies,
     slice_name,
 )
 
@@ -131,9 +130,7 @@ def plan(observed: Observed, offered: Sequence[PublishedDevice]) -> tuple[SliceC
         observed: what is there.
         offered: sorted by name, names unique.
     """
-    bodies: list[Json] = [
-        body for device in offered if (body := device_body(device, observed.learned)) is not None
-    ]
+    bodies = device_bodies(offered, observed.learned)
     chunks = [bodies[start : start + MAX_DEVICES] for start in range(0, len(bodies), MAX_DEVICES)]
     if not observed.divide:
         chunks = chunks[:1]
@@ -263,45 +260,35 @@ def _device_operations(old: Json, new: list[Json]) -> list[Json]:
     differ.
 
     They run from the end of the list to its start, so that no operation moves the index of a later
-    one.
+    one. If the old list is not in order of names, because somebody else wrote it, more devices
+    than those are touched, to the same end.
     """
     if old == new:
         return []
-    names = _sorted_names(old)
-    if names is None or not isinstance(old, list):
+    if not isinstance(old, list):
         return [{"op": "add", "path": "/spec/devices", "value": new}]
-    wanted = {_name(device): device for device in new}
     operations: list[Json] = []
-    index = len(names) - 1
-    for name in sorted({*names, *wanted}, reverse=True):
-        is_old = index >= 0 and names[index] == name
-        if not is_old:
-            operations.append(
-                {"op": "add", "path": f"/spec/devices/{index + 1}", "value": wanted[name]}
-            )
-            continue
-        if name not in wanted:
-            operations.append({"op": "remove", "path": f"/spec/devices/{index}"})
-        elif old[index] != wanted[name]:
-            operations.append(
-                {"op": "replace", "path": f"/spec/devices/{index}", "value": wanted[name]}
-            )
-        index -= 1
+    here, there = len(old) - 1, len(new) - 1
+    while here >= 0 or there >= 0:
+        before = old[here] if here >= 0 else None
+        after = new[there] if there >= 0 else None
+        both = here >= 0 and there >= 0
+        if both and (before is after or before == after):  # the same object is not looked into
+            here, there = here - 1, there - 1
+        elif there < 0 or _name(before) > _name(after):
+            operations.append({"op": "remove", "path": f"/spec/devices/{here}"})
+            here -= 1
+        elif here < 0 or _name(before) < _name(after):
+            operations.append({"op": "add", "path": f"/spec/devices/{here + 1}", "value": after})
+            there -= 1
+        else:
+            operations.append({"op": "replace", "path": f"/spec/devices/{here}", "value": after})
+            here, there = here - 1, there - 1
     return operations
 
 
-def _sorted_names(devices: Json) -> list[str] | None:
-    """The names of a device list, or None if it is not a list with ascending names (then it is not
-    ours)."""
-    if not isinstance(devices, list):
-        return None
-    names = [_name(device) for device in devices]
-    ascending = all(first < second for first, second in pairwise(names))
-    return names if ascending and "" not in names else None
-
-
 def _name(device: Json) -> str:
-    return _text(_mapping(device).get("name"))
+    return _text(device.get("name")) if isinstance(device, dict) else ""
 
 
 def _with_version(body: Mapping[str, Json], version: str) -> ObservedSlice:

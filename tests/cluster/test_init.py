@@ -1,0 +1,159 @@
+import pytest
+import trio
+
+from liken_events.cluster import SliceView
+from liken_events.core.model.json import Json
+
+
+def body(
+    name: str = "s", version: str = "1", *, uid: str = "u", devices: int = 1
+) -> dict[str, Json]:
+    return {
+        "metadata": {"name": name, "uid": uid, "resourceVersion": version},
+        "spec": {"devices": [{"name": f"d{index}"} for index in range(devices)]},
+    }
+
+
+def known(view: SliceView) -> list[tuple[str, str]]:
+    return [(item.name, item.version) for item in view.latest.get()]
+
+
+def test_nothing_is_known_before_the_first_list() -> None:
+    view = SliceView()
+    assert view.latest.number == 0
+    view.replace([])
+    assert view.latest.get() == ()
+
+
+def test_a_list_replaces_all_and_is_sorted_by_name() -> None:
+    view = SliceView()
+    view.replace([body("old", "3")], "3")
+    view.replace([body("b", "4"), body("a", "5")], "9")
+    assert known(view) == [("a", "5"), ("b", "4")]
+
+
+def test_a_list_counts_also_if_its_versions_are_lower_than_before() -> None:
+    view = SliceView()
+    view.replace([body(version="1000")], "1000")
+    view.replace([body(version="7")], "7")
+    assert known(view) == [("s", "7")]
+    view.observe(body(version="8"))
+    assert known(view) == [("s", "8")]
+
+
+def test_the_outcome_of_a_write_is_seen_before_the_watch_tells_of_it() -> None:
+    view = SliceView()
+    view.replace([body(version="1")], "1")
+    view.put(body(version="2", devices=2))
+    assert view.latest.get()[0].body == body(version="2", devices=2)
+
+
+def test_an_event_that_is_older_than_our_own_write_changes_nothing() -> None:
+    view = SliceView()
+    view.replace([body(version="1")], "1")
+    view.put(body(version="3", devices=3))
+    number = view.latest.number
+    view.observe(body(version="2", devices=2))
+    assert known(view) == [("s", "3")]
+    assert view.latest.number == number
+
+
+def test_versions_are_compared_as_numbers() -> None:
+    view = SliceView()
+    view.replace([body(version="9")], "9")
+    view.put(body(version="10"))
+    view.observe(body(version="9"))
+    assert known(view) == [("s", "10")]
+
+
+def test_what_the_watch_told_of_a_write_stays_when_its_outcome_arrives_later() -> None:
+    view = SliceView()
+    view.replace([body(version="1")], "1")
+    dropped_a_field = body(version="2", devices=1)
+    view.observe(dropped_a_field)
+    view.put(body(version="2", devices=2))
+    assert view.latest.get()[0].body == dropped_a_field
+
+
+def test_the_watch_corrects_the_outcome_of_a_write_at_the_same_version() -> None:
+    view = SliceView()
+    view.replace([], "1")
+    view.put(body(version="2", devices=2))
+    view.observe(body(version="2", devices=1))
+    assert view.latest.get()[0].body == body(version="2", devices=1)
+
+
+def test_a_slice_that_was_deleted_after_our_write_is_not_brought_back_by_its_outcome() -> None:
+    view = SliceView()
+    view.replace([body(version="1")], "1")
+    view.observe(body(version="2"))
+    view.drop("s", "3")
+    view.put(body(version="2"))
+    assert known(view) == []
+
+
+def test_a_slice_that_a_later_list_lacks_is_not_brought_back_by_an_earlier_write() -> None:
+    view = SliceView()
+    view.replace([], "5")
+    view.put(body(version="4"))
+    assert known(view) == []
+    view.put(body(version="6"))
+    assert known(view) == [("s", "6")]
+
+
+def test_a_deletion_that_is_older_than_what_is_known_changes_nothing() -> None:
+    view = SliceView()
+    view.replace([body(version="1")], "1")
+    view.put(body(version="5", uid="anew"))
+    view.drop("s", "4")
+    assert known(view) == [("s", "5")]
+    view.drop("s", "6")
+    assert known(view) == []
+
+
+def test_a_slice_of_another_uid_counts_whatever_its_version_is() -> None:
+    view = SliceView()
+    view.replace([body(version="8", uid="first")])
+    view.observe(body(version="3", uid="second"))
+    assert view.latest.get()[0].uid == "second"
+
+
+def test_dropping_what_is_not_known_tells_nobody() -> None:
+    view = SliceView()
+    view.replace([], "1")
+    number = view.latest.number
+    view.drop("s")
+    view.drop("s", "2")
+    assert view.latest.number == number
+
+
+def test_hearing_the_same_again_tells_nobody() -> None:
+    view = SliceView()
+    view.replace([body(version="1")], "1")
+    number = view.latest.number
+    view.observe(body(version="1"))
+    assert view.latest.number == number
+
+
+@pytest.mark.parametrize("version", ["17-12-44", "", "9" * 30])
+def test_versions_that_are_no_numbers_are_taken_as_they_come(version: str) -> None:
+    view = SliceView()
+    view.replace([body(version="abc")], "abc")
+    view.put(body(version=version, devices=2))
+    assert view.latest.get()[0].body == body(version=version, devices=2)
+    view.drop("s", version)
+    assert known(view) == []
+
+
+async def test_a_doubt_is_kept_until_somebody_heeds_it_and_then_forgotten() -> None:
+    view = SliceView()
+    view.doubt()
+    view.doubt()
+    with trio.fail_after(1):
+        await view.wait_doubted()
+    with trio.move_on_after(0.01) as scope:
+        await view.wait_doubted()
+    assert scope.cancelled_caught
+    view.doubt()
+    with trio.fail_after(1):
+        await view.wait_doubted()

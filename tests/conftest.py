@@ -1,0 +1,96 @@
+import itertools
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import pytest
+import structlog
+from structlog.testing import capture_logs
+from structlog.typing import EventDict
+from trio.testing import MockClock
+
+from liken_events.core.model.snapshot import Snapshot
+from liken_events.simulate.namespace import NoNamespace
+from liken_events.simulate.tree import MachineTree
+from tests.fakes.agents import Agent, Build, Launch
+from tests.fakes.loop import Run, running
+from tests.fakes.mount_namespace import MountNamespace, NoMounts
+from tests.fakes.network import PrivateNetwork
+
+
+@pytest.fixture
+def clock() -> MockClock:
+    """A clock that jumps whenever everybody waits. A test has to ask for it by itself, or it gets
+    real time."""
+    return MockClock(autojump_threshold=0)
+
+
+@pytest.fixture
+def logs() -> Iterator[list[EventDict]]:
+    """What is logged in this process."""
+    structlog.reset_defaults()
+    with capture_logs() as lines:
+        yield lines
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs the loop on a machine in memory."""
+    return partial(running, monkeypatch)
+
+
+@pytest.fixture(scope="session")
+def private_network() -> Iterator[PrivateNetwork | str]:
+    """A network namespace of our own, or why there is none."""
+    with ExitStack() as stack:
+        try:
+            network = stack.enter_context(PrivateNetwork())
+        except NoNamespace as error:
+            yield str(error)
+        else:
+            yield network
+
+
+@pytest.fixture
+def network(private_network: PrivateNetwork | str) -> PrivateNetwork:
+    """A network namespace in which uevents reach nobody but the test."""
+    if isinstance(private_network, str):
+        pytest.skip(f"no network namespace of our own: {private_network}")
+    return private_network
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Build:
+    """Makes a machine of files from a snapshot."""
+    numbers = itertools.count()
+
+    def made(snapshot: Snapshot, *, clutter: bool = False) -> MachineTree:
+        root = str(tmp_path / f"machine-{next(numbers)}")
+        return MachineTree.build(snapshot, root, clutter=clutter)
+
+    return made
+
+
+@pytest.fixture
+def launch(network: PrivateNetwork, tmp_path: Path) -> Iterator[Launch]:
+    """Starts an agent on a tree; all agents of one test share a cluster directory. It is ended
+    with the test."""
+    with ExitStack() as stack:
+
+        def start(tree: MachineTree, *flags: str) -> Agent:
+            agent = Agent(network, tree, str(tmp_path / "cluster"), *flags)
+            return stack.enter_context(agent)
+
+        yield start
+
+
+@pytest.fixture
+def mounts() -> Iterator[MountNamespace]:
+    """A mount namespace of our own, seen from outside."""
+    with ExitStack() as stack:
+        try:
+            namespace = stack.enter_context(MountNamespace())
+        except NoMounts as error:
+            pytest.skip(f"no mount namespace of our own: {error}")
+        yield namespace

@@ -1,0 +1,191 @@
+"""The objects of the fake API server: versions, uids, a history for watches. No HTTP in here."""
+
+import contextlib
+import copy
+import queue
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tests.fakes.apirules import PREFIX, ApiError, apply_patch, check
+
+SELECTABLE = {
+    "metadata.name": ("metadata", "name"),
+    "spec.driver": ("spec", "driver"),
+    "spec.nodeName": ("spec", "nodeName"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One entry of the history: what a watch is told."""
+
+    kind: str
+    version: int
+    body: Mapping[str, Any]
+
+
+class State:
+    """ResourceSlices and Nodes.
+
+    Every change counts the version up and is kept for watches, the newest `window` of them. All
+    methods are thread-safe.
+    """
+
+    def __init__(self, *, window: int = 100) -> None:
+        self.lock = threading.RLock()
+        self.window = window
+        self.drops_multiple_allocations = False
+        self.version = 1
+        self.slices: dict[str, dict[str, Any]] = {}
+        self.nodes: dict[str, dict[str, Any]] = {}
+        self.history: list[Change] = []
+        self.forgotten = 0
+        self._made = 0
+        self._subscribers: list[queue.SimpleQueue[Change]] = []
+
+    def add_node(self, name: str) -> str:
+        """Makes a Node and returns its uid."""
+        with self.lock:
+            self.version += 1
+            metadata = {**self._identity(name), "resourceVersion": str(self.version)}
+            self.nodes[name] = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+            return str(metadata["uid"])
+
+    def node(self, name: str) -> dict[str, Any]:
+        with self.lock:
+            if name not in self.nodes:
+                raise _not_found("", "nodes", name)
+            return copy.deepcopy(self.nodes[name])
+
+    def slice(self, name: str) -> dict[str, Any]:
+        with self.lock:
+            if name not in self.slices:
+                raise _not_found("resource.k8s.io", "resourceslices", name)
+            return copy.deepcopy(self.slices[name])
+
+    def select(self, selector: Mapping[str, str]) -> tuple[list[dict[str, Any]], int]:
+        """The slices that a field selector takes, by name, and the version of this list."""
+        with self.lock:
+            found = [body for body in self.slices.values() if selects(selector, body)]
+            found.sort(key=lambda body: str(body["metadata"]["name"]))
+            return copy.deepcopy(found), self.version
+
+    def create(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        new = copy.deepcopy(dict(body))
+        name = new["metadata"]["name"]
+        with self.lock:
+            if name in self.slices:
+                message = f'resourceslices.resource.k8s.io "{name}" already exists'
+                raise ApiError(409, "AlreadyExists", message)
+            self._drop_fields(new)
+            check(new, None)
+            new["metadata"] = {**new["metadata"], **self._identity(name), "generation": 1}
+            return self._store("ADDED", new)
+
+    def patch(self, name: str, operations: Any) -> dict[str, Any]:
+        with self.lock:
+            old = self.slice(name)
+            new = apply_patch(old, operations)
+            based_on = new["metadata"].get("resourceVersion")
+            if based_on not in (None, "", old["metadata"]["resourceVersion"]):
+                raise _conflict(name, "the object has been modified; please apply your changes")
+            self._drop_fields(new)
+            check(new, old)
+            if new == old:
+                return new
+            if new["spec"] != old["spec"]:
+                new["metadata"]["generation"] = old["metadata"]["generation"] + 1
+            return self._store("MODIFIED", new)
+
+    def delete(self, name: str, preconditions: Mapping[str, str] | None = None) -> dict[str, Any]:
+        with self.lock:
+            old = self.slice(name)
+            for key, value in (preconditions or {}).items():
+                if old["metadata"][key] != value:
+                    raise _conflict(name, f"the {key} in the precondition ({value}) is another")
+            del self.slices[name]
+            return self._remember("DELETED", old)
+
+    @contextlib.contextmanager
+    def subscribed(self, version: int) -> Iterator[queue.SimpleQueue[Change]]:
+        """All changes after a version, as they come.
+
+        Raises:
+            ApiError: 410, some of them are forgotten. Later forgetting does not matter.
+        """
+        changes: queue.SimpleQueue[Change] = queue.SimpleQueue()
+        with self.lock:
+            if version < self.forgotten:
+                message = f"too old resource version: {version} ({self.forgotten})"
+                raise ApiError(410, "Expired", message)
+            for change in self.history:
+                if change.version > version:
+                    changes.put(change)
+            self._subscribers.append(changes)
+        try:
+            yield changes
+        finally:
+            with self.lock:
+                self._subscribers.remove(changes)
+
+    def forget(self) -> None:
+        """Throws the whole history away, as a compaction does."""
+        with self.lock:
+            self.history = []
+            self.forgotten = self.version
+
+    def advance(self, steps: int) -> None:
+        """Counts versions up, as changes of other objects do."""
+        with self.lock:
+            self.version += steps
+
+    def _identity(self, name: str) -> dict[str, Any]:
+        self._made += 1
+        return {"name": name, "uid": f"00000000-0000-4000-8000-{self._made:012d}"}
+
+    def _drop_fields(self, body: dict[str, Any]) -> None:
+        """A server whose gate is off removes the field without a word."""
+        if self.drops_multiple_allocations:
+            for device in body["spec"].get("devices") or []:
+                device.pop("allowMultipleAllocations", None)
+
+    def _store(self, kind: str, body: dict[str, Any]) -> dict[str, Any]:
+        stored = self._remember(kind, body)
+        self.slices[stored["metadata"]["name"]] = stored
+        return copy.deepcopy(stored)
+
+    def _remember(self, kind: str, body: dict[str, Any]) -> dict[str, Any]:
+        self.version += 1
+        metadata = {**body["metadata"], "resourceVersion": str(self.version)}
+        stored = {**body, "metadata": metadata}
+        self.history.append(Change(kind=kind, version=self.version, body=copy.deepcopy(stored)))
+        for changes in self._subscribers:
+            changes.put(self.history[-1])
+        while len(self.history) > self.window:
+            self.forgotten = self.history.pop(0).version
+        return stored
+
+
+def selects(selector: Mapping[str, str], body: Mapping[str, Any]) -> bool:
+    """Whether a field selector takes a slice. Raises ApiError 400 for a field it does not know."""
+    for key, value in selector.items():
+        if key not in SELECTABLE:
+            raise ApiError(400, "BadRequest", f"field label not supported: {key}")
+        outer, inner = SELECTABLE[key]
+        if body.get(outer, {}).get(inner) != value:
+            return False
+    return True
+
+
+def _not_found(group: str, kind: str, name: str) -> ApiError:
+    resource = f"{kind}.{group}" if group else kind
+    message = f'{resource} "{name}" not found'
+    details = {"name": name, "group": group, "kind": kind}
+    return ApiError(404, "NotFound", message, details=details)
+
+
+def _conflict(name: str, why: str) -> ApiError:
+    message = f'Operation cannot be fulfilled on {PREFIX.lower()} "{name}": {why}'
+    return ApiError(409, "Conflict", message)

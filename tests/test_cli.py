@@ -1,0 +1,234 @@
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from liken_events import cli
+from liken_events.arguments import Arguments
+from liken_events.commands import CommandError
+from liken_events.config import Config, ConfigError
+from liken_events.core.model.recording import to_json
+from liken_events.simulate.recordings import desk
+from liken_events.sources import ScanFailed
+from tests.fakes.agents import Build
+from tests.fakes.machines import empty_vm
+from tests.fakes.typed import at, typed
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> str:
+    """A file with a recorded machine."""
+    path = tmp_path / "desk.json"
+    path.write_text(to_json(desk()), "utf-8")
+    return str(path)
+
+
+def one_sentence(text: str) -> str:
+    """The text of an error, which is one line and no traceback."""
+    assert text.endswith("\n")
+    [line] = text.splitlines()
+    assert line.startswith("liken-events")
+    return line.partition(": ")[2]
+
+
+WRONG_USAGE = {
+    (): "COMMAND",
+    ("frobnicate",): "'frobnicate'",
+    ("--nope",): "COMMAND",
+    ("inventory", "--nope"): "--nope",
+    ("inventory", "--node"): "--node",
+    ("inventory", "further"): "further",
+    ("inventory", "-o", "yaml"): "'yaml'",
+    ("explain", "-o", "slice"): "'slice'",
+    ("inventory", "--snapshot"): "--snapshot",
+    ("inventory", "--snapshot="): "--snapshot: expected a path, found ''",
+    ("inventory", "--config="): "--config: expected a path, found ''",
+    ("snapshot", "-o", ""): "-o: expected a path, found ''",
+    ("watch", "--snapshot=x.json"): "--snapshot=x.json",
+    ("inventory", "--settle-quiet=soon"): "--settle-quiet: expected a number of seconds above 0",
+    ("inventory", "--settle-quiet=0"): "--settle-quiet: expected a number of seconds above 0",
+    ("inventory", "--cluster=cloud"): "--cluster: expected one of auto, kubernetes, directory",
+    ("inventory", "--node-name=A B"): "--node-name: 'A B'",
+    ("inventory", "--sys-root=/nowhere"): "--sys-root: /nowhere is no directory",
+    ("inventory", "--sys-root=/etc"): "--sys-root: /etc is no sysfs tree",
+    ("explain", "--sys-root=/etc"): "--sys-root: /etc is no sysfs tree",
+    ("snapshot", "--sys-root=/etc"): "--sys-root: /etc is no sysfs tree",
+    ("watch", "--sys-root=/etc"): "--sys-root: /etc is no sysfs tree",
+    ("run", "--sys-root=/etc"): "--sys-root: /etc is no sysfs tree",
+    ("run", "--simulate-if-empty=desk", "--sys-root=/etc"): "--sys-root: /etc is no sysfs tree",
+    ("inventory", "--pci-ids=/nowhere"): "--pci-ids: /nowhere is no file",
+    ("inventory", "--config=/nowhere"): "/nowhere: cannot be read",
+}
+
+
+@pytest.mark.parametrize("words", WRONG_USAGE, ids=" ".join)
+def test_wrong_usage_is_one_sentence_that_names_it(words: Sequence[str]) -> None:
+    ran = typed(*words)
+    assert (ran.status, ran.out) == (2, "")
+    assert WRONG_USAGE[tuple(words)] in one_sentence(ran.err)
+
+
+FAILURES = {
+    ("inventory", "--snapshot=/nowhere"): "/nowhere: cannot be read: No such file or directory",
+    ("inventory", "--snapshot=/etc"): "/etc: cannot be read: Is a directory",
+    ("explain", "--snapshot=-"): "-: is no snapshot: not JSON",
+    ("run", "--simulate=moon"): "'moon' is neither the recorded machine 'desk' nor a file",
+    ("run", "--simulate="): "'' is neither the recorded machine 'desk' nor a file",
+    ("run", "--simulate=/etc"): "/etc: cannot be read: Is a directory",
+}
+
+
+@pytest.mark.parametrize("words", FAILURES, ids=" ".join)
+def test_a_failure_is_one_sentence_that_names_it(words: Sequence[str]) -> None:
+    ran = typed(*words)
+    assert (ran.status, ran.out) == (1, "")
+    assert FAILURES[tuple(words)] in one_sentence(ran.err)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "not JSON"),
+        (b"garbage\n", "not JSON"),
+        (b"\xff\xfe\x00", "utf-8"),
+        (b"[" * 100_000, "not JSON"),
+        (b"[]", "the snapshot"),
+        (b"{}", "'format'"),
+        (b'{"format": 99}', "format 99 is newer"),
+        (b'{"format": 1, "devices": [{"bus": "usb"}]}', "devices[0]: 'address'"),
+    ],
+)
+def test_a_file_that_is_no_snapshot_is_named_with_what_is_wrong(
+    tmp_path: Path, content: bytes, why: str
+) -> None:
+    path = tmp_path / "odd.json"
+    path.write_bytes(content)
+    for words in (("inventory", "--snapshot"), ("run", "--simulate")):
+        ran = typed(*words, str(path))
+        assert (ran.status, ran.out) == (1, "")
+        told = one_sentence(ran.err)
+        assert told.startswith(f"{path}: is no snapshot: ")
+        assert why in told
+
+
+def test_an_unknown_key_is_named_with_the_file_and_the_key_that_was_meant(tmp_path: Path) -> None:
+    path = tmp_path / "agent.toml"
+    path.write_text("[settle]\nquit = 1\n", "utf-8")
+    ran = typed("inventory", "--config", str(path))
+    assert (ran.status, ran.out) == (2, "")
+    assert one_sentence(ran.err) == (
+        f"{path}: unknown key 'settle_quit'; did you mean 'settle_quiet'?"
+    )
+
+
+def test_settings_of_the_environment_count_and_unknown_ones_are_named(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = build(empty_vm())
+    for flag in at(tree):
+        name, _, value = flag.removeprefix("--").partition("=")
+        monkeypatch.setenv(f"LIKEN_EVENTS_{name.replace('-', '_').upper()}", value)
+    assert cli.main(["explain", "0000:00:04.0"]) == 0
+    monkeypatch.setenv("LIKEN_EVENTS_FAST", "1")
+    assert cli.main(["explain", "0000:00:04.0"]) == 2
+
+
+@pytest.mark.parametrize("words", [("explain", "\x1b[31m\u202e"), ("inventory", "--\x1b[31m")])
+def test_an_error_does_not_repeat_escapes(words: Sequence[str]) -> None:
+    told = one_sentence(typed(*words).err)
+    assert told.isprintable()
+    assert "\\x1b[31m" in told
+
+
+def outcome(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> tuple[int, str]:
+    """Exit status and complaint of a command that ends like this."""
+
+    def command(config: Config, arguments: Arguments) -> int:
+        raise error
+
+    monkeypatch.setitem(cli._COMMANDS, "watch", command)
+    ran = typed("watch")
+    return ran.status, ran.err
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "told"),
+    [
+        (ConfigError("--x: no"), 2, "liken-events: --x: no\n"),
+        (CommandError("no"), 1, "liken-events: no\n"),
+        (ScanFailed("no\x1b"), 1, "liken-events: no\\x1b\n"),
+        (OSError(28, "No space left on device"), 1, "[Errno 28] No space left on device\n"),
+        (KeyboardInterrupt(), 130, ""),
+        (BrokenPipeError(), 0, ""),
+    ],
+)
+def test_an_error_means_the_same_inside_of_nurseries(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    error: BaseException,
+    status: int,
+    told: str,
+) -> None:
+    inner = BaseExceptionGroup("a nursery", [error])
+    outer = BaseExceptionGroup("a nursery", [inner, inner])
+    # The output of a failed command is dropped by its descriptor, so it has one of its own here.
+    monkeypatch.setattr(cli, "_drop_output", lambda: None)
+    for raised in (error, outer):
+        assert outcome(monkeypatch, raised)[0] == status
+        assert outcome(monkeypatch, raised)[1].endswith(told)
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("a bug"), ExceptionGroup("a nursery", [CommandError("no"), KeyError(1)])]
+)
+def test_a_bug_is_not_hidden_behind_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    with pytest.raises((ValueError, ExceptionGroup)):
+        outcome(monkeypatch, error)
+
+
+def start(*words: str, stdout: int) -> "subprocess.Popen[bytes]":
+    """A process of its own whose output is buffered, as in a shell."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "liken_events", *words],
+        stdin=subprocess.PIPE,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": ""},
+    )
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_a_reader_that_has_seen_enough_is_no_error(snapshot: str, form: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = start("inventory", "-o", form, "--snapshot", snapshot, stdout=writer)
+    os.close(writer)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (0, b"")
+
+
+def test_output_that_cannot_be_written_is_an_error_in_one_sentence(snapshot: str) -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
+    process = start("explain", "--snapshot", snapshot, stdout=full)
+    os.close(full)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert one_sentence(err.decode()).endswith("No space left on device")
+
+
+def test_ctrl_c_ends_a_command_that_waits_for_its_input() -> None:
+    reader, writer = os.pipe()
+    process = start("explain", "--snapshot", "/dev/stdin", stdout=writer)
+    os.close(writer)
+    assert process.stdin is not None
+    process.stdin.write(b" " * 200_000)  # taken by nobody before the file is being read
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    os.close(reader)
+    assert (process.returncode, err) == (130, b"")

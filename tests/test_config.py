@@ -1,0 +1,255 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from liken_events.config import (
+    LONGEST_NODE_NAME,
+    Config,
+    ConfigError,
+    check_roots,
+    default_directory,
+    load,
+)
+from liken_events.options import OPTIONS, Option, Raw
+
+BY_KIND = {option.kind: option for option in OPTIONS}
+
+
+def from_file(path: Path, text: str, environ: dict[str, str] | None = None) -> Config:
+    file = path / "liken-events.toml"
+    file.write_text(text)
+    return load(file=str(file), environ=environ or {}, flags={})
+
+
+def from_environment(**variables: str) -> Config:
+    environ = {f"LIKEN_EVENTS_{key.upper()}": text for key, text in variables.items()}
+    return load(file=None, environ=environ, flags={})
+
+
+def from_flags(**flags: Raw | None) -> Config:
+    return load(file=None, environ={}, flags=flags)
+
+
+def pairs(table: dict[str, list[str]]) -> list[tuple[str, str]]:
+    return [(name, text) for name, texts in table.items() for text in texts]
+
+
+def test_later_ways_beat_earlier_ones(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text('node_name = "file"\ncluster = "directory"\nlog_level = "error"\n')
+    environ = {"LIKEN_EVENTS_NODE_NAME": "environment", "LIKEN_EVENTS_CLUSTER": "kubernetes"}
+    flags: dict[str, Raw | None] = {"node_name": "flag", "cluster": None}
+    found = load(file=str(file), environ=environ, flags=flags)
+    assert (found.node_name, found.cluster, found.log_level) == ("flag", "kubernetes", "error")
+
+
+EXAMPLES: dict[str, tuple[str, str, Any]] = {
+    "text": ('"worker-1"', "worker-1", "worker-1"),
+    "choice": ('"directory"', "directory", "directory"),
+    "path": ('"/a/../b"', "/a/../b", "/b"),
+    "number": ("1.5", "1.5", 1.5),
+    "list": ('["a", "b c"]', "a, b c,", ("a", "b c")),
+    "switch": ("true", "true", True),
+}
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.key)
+def test_every_setting_can_be_given_in_all_three_ways(tmp_path: Path, option: Option) -> None:
+    written, text, expected = EXAMPLES[option.kind]
+    if option.kind == "choice":
+        written, text, expected = f'"{option.choices[-1]}"', option.choices[-1], option.choices[-1]
+    flag: Raw = list(expected) if option.kind == "list" else expected
+    if option.kind in {"number", "path"}:
+        flag = text
+    for found in (
+        from_file(tmp_path, f"{option.key} = {written}\n"),
+        from_environment(**{option.key: text}),
+        from_flags(**{option.key: flag}),
+    ):
+        assert getattr(found, option.key) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "settle_quiet = 1",
+        "settle-quiet = 1",
+        "[settle]\nquiet = 1",
+        "settle.quiet = 1.0",
+    ],
+)
+def test_a_setting_in_a_file_may_be_written_in_a_table(tmp_path: Path, text: str) -> None:
+    found = from_file(tmp_path, text)
+    assert found.settle_quiet == 1.0
+    assert found.timing.quiet == 1.0
+
+
+def test_settle_times_are_those_that_were_set() -> None:
+    timing = from_flags(
+        settle_quiet=1.0,
+        settle_ceiling=2.0,
+        settle_longest=3.0,
+        settle_probing_usb=4.0,
+        settle_probing_pci=5.0,
+    ).timing
+    assert (timing.quiet, timing.ceiling, timing.longest) == (1, 2, 3)
+    assert (timing.probing_usb, timing.probing_pci) == (4, 5)
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"), [("settle_quit", "settle_quiet"), ("protct", "protect"), ("zzzzzz", "")]
+)
+def test_an_unknown_key_is_named_with_the_one_that_was_meant(
+    tmp_path: Path, key: str, hint: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"liken-events.toml: unknown key '{key}'") as caught:
+        from_file(tmp_path, f"{key} = 1\n")
+    assert ("did you mean" in str(caught.value)) == bool(hint)
+    assert hint in str(caught.value)
+
+
+def test_an_unknown_variable_is_named() -> None:
+    with pytest.raises(ConfigError, match="LIKEN_EVENTS_SETTLE_QUIT: there is no such setting"):
+        from_environment(settle_quit="1")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "SERVICE_HOST",
+        "SERVICE_PORT",
+        "SERVICE_PORT_METRICS",
+        "PORT",
+        "PORT_8080_TCP",
+        "PORT_8080_TCP_ADDR",
+        "PORT_53_UDP_PROTO",
+        "PORT_9_SCTP",
+        "METRICS_SERVICE_PORT_HTTP",
+        "METRICS_PORT_9100_TCP_ADDR",
+        "CONFIG",
+    ],
+)
+def test_what_kubernetes_says_of_a_service_of_our_name_is_no_setting(name: str) -> None:
+    found = load(file=None, environ={f"LIKEN_EVENTS_{name}": "tcp://10.0.0.1:80"}, flags={})
+    assert found == from_flags()
+
+
+WRONG_IN_A_FILE = {
+    "text": ["1", "true", '""', "[]"],
+    "choice": ['"nowhere"', "1", '""', '["auto"]'],
+    "path": ["1", '""', '"a\\u0000b"'],
+    "number": ["0", "-1", '"1"', "true", "nan", "inf", "1e12", "[]"],
+    "list": ['"a"', "1", "[1]", "true"],
+    "switch": ['"true"', "1", "0"],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "written"),
+    [(kind, text) for kind, texts in WRONG_IN_A_FILE.items() for text in texts],
+)
+def test_a_value_of_the_wrong_type_is_refused_by_file_and_key(
+    tmp_path: Path, kind: Any, written: str
+) -> None:
+    key = BY_KIND[kind].key
+    with pytest.raises(ConfigError, match=rf"liken-events.toml: '{key}': expected .*, found "):
+        from_file(tmp_path, f"{key} = {written}\n")
+
+
+WRONG_AS_TEXT = {
+    "text": [""],
+    "choice": ["", "nowhere"],
+    "path": ["", "a\0b"],
+    "number": ["", "0", "-1", "one", "nan", "inf"],
+    "switch": ["", "yes", "2"],
+}
+
+
+@pytest.mark.parametrize(("kind", "text"), pairs(WRONG_AS_TEXT))
+def test_a_text_that_means_no_value_is_refused_by_variable_or_flag(kind: Any, text: str) -> None:
+    option = BY_KIND[kind]
+    with pytest.raises(ConfigError, match=f"^{option.variable}: expected "):
+        from_environment(**{option.key: text})
+    with pytest.raises(ConfigError, match=f"^{option.flag}: expected "):
+        from_flags(**{option.key: text})
+
+
+@pytest.mark.parametrize(("text", "value"), [("TRUE", True), ("1", True), ("False", False)])
+def test_a_switch_in_the_environment_may_be_a_word_or_a_digit(text: str, value: bool) -> None:
+    assert from_environment(divide_pool=text).divide_pool is value
+
+
+def test_an_empty_list_takes_back_what_the_file_says(tmp_path: Path) -> None:
+    found = from_file(tmp_path, 'ignore = ["a"]', {"LIKEN_EVENTS_IGNORE": ""})
+    assert found.ignore == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"node_name = \n", "is no TOML"),
+        (b"\xff\xfe", "is no TOML"),
+        (b"a = 1\na = 2\n", "is no TOML"),
+        (None, "cannot be read: No such file"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named(
+    tmp_path: Path, content: bytes | None, complaint: str
+) -> None:
+    file = tmp_path / "broken.toml"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(ConfigError, match=f"broken.toml: {complaint}"):
+        load(file=str(file), environ={}, flags={})
+
+
+def test_a_directory_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load(file=str(tmp_path), environ={}, flags={})
+
+
+@pytest.mark.parametrize("name", ["Worker", "a_b", "-a", "a-", "a b", "ä", "a" * 300, ".a"])
+def test_a_name_that_no_node_can_have_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="--node-name"):
+        from_flags(node_name=name)
+
+
+@pytest.mark.parametrize("name", ["n1", "ip-10-0-0-1.eu.internal", "a" * LONGEST_NODE_NAME])
+def test_a_node_name_is_taken_as_it_is(name: str) -> None:
+    assert from_flags(node_name=name).node_name == name
+
+
+@pytest.mark.parametrize(
+    ("environ", "uid", "expected"),
+    [
+        ({"HOME": "/home/me"}, 0, "/var/lib/liken-events"),
+        ({"HOME": "/home/me"}, 1000, "/home/me/.local/state/liken-events"),
+        ({"HOME": "/home/me", "XDG_STATE_HOME": "/state"}, 1000, "/state/liken-events"),
+    ],
+)
+def test_the_directory_of_slices_is_the_system_s_or_the_user_s_own(
+    environ: dict[str, str], uid: int, expected: str
+) -> None:
+    assert default_directory(environ, uid) == expected
+
+
+def test_the_defaults_are_the_machine_s_own_roots() -> None:
+    found = from_flags()
+    assert (found.sys_root, found.dev_root, found.proc_root) == ("/sys", "/dev", "/proc")
+    assert found.node_name
+    check_roots(found)
+
+
+@pytest.mark.parametrize("key", ["sys_root", "dev_root", "proc_root", "pci_ids"])
+def test_a_path_that_leads_nowhere_is_refused_by_its_flag(tmp_path: Path, key: str) -> None:
+    missing = str(tmp_path / "missing")
+    with pytest.raises(ConfigError, match=f"--{key.replace('_', '-')}: {missing} is no "):
+        check_roots(from_flags(**{key: missing}))
+
+
+def test_a_directory_that_is_no_sysfs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--sys-root: .* is no sysfs tree"):
+        check_roots(from_flags(sys_root=str(tmp_path)))
+    (tmp_path / "bus").mkdir()
+    check_roots(from_flags(sys_root=str(tmp_path)))
