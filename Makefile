@@ -32,7 +32,7 @@ imports: $(VENV)/.dev
 
 coverage: $(VENV)/.dev ## the test suite with its coverage, which must not fall
 	@rm -f .coverage .coverage.*
-	@COVERAGE_PROCESS_START=$(CURDIR)/pyproject.toml $(BIN)/python -m coverage run -m pytest $(ARGS)
+	@$(BIN)/python -m coverage run -m pytest $(ARGS)
 	@$(BIN)/python -m coverage combine -q
 	@$(BIN)/python -m coverage report
 

@@ -26,19 +26,20 @@ Try it:
   liken-events inventory               what would be published now
   liken-events explain                 every device, and why it is or is not
   liken-events run                     publish, and follow every change
-  liken-events run --simulate desk     the same on a made-up machine that changes
+  liken-events run --simulate desk     the same on a made-up, changing machine
 """
 
 _EXITS = """\
 exit status:
-  0   done, or stopped by SIGTERM or Ctrl-C
-  1   the command failed: a file that cannot be read, a device that is not there
-  2   wrong usage or configuration; the message names the file, variable or flag
-  130 interrupted while watching
+  0    done; 'run' was stopped by SIGTERM or Ctrl-C
+  1    the command failed: a file cannot be read, a device is not there
+  2    wrong usage or configuration; the message names flag, variable or file
+  130  another command was stopped by Ctrl-C
 
-Settings are taken from --config FILE, then from LIKEN_EVENTS_... variables, then
-from flags; later beats earlier. --settle-quiet 1 is LIKEN_EVENTS_SETTLE_QUIET=1,
-and settle_quiet = 1 (or quiet = 1 under [settle]) in the file.
+Settings are taken from --config FILE, then from LIKEN_EVENTS_... variables,
+then from flags; later beats earlier. --settle-quiet 1 is the same as
+LIKEN_EVENTS_SETTLE_QUIET=1, and as settle_quiet = 1 in the file (or quiet = 1
+under [settle]).
 """
 
 _RUN = """\
@@ -51,7 +52,8 @@ Publishes what this machine offers and follows every change, until SIGTERM.
 """
 
 _WATCH = """\
-The pipeline of 'run' with nothing published: each change of the offer is one line.
+Follows every change as 'run' does, and publishes nothing: each change of what
+would be offered is one line. The first lines are what is offered now.
 
   liken-events watch
   liken-events watch -o json | jq -r .device
@@ -67,8 +69,9 @@ What would be published now.
 """
 
 _EXPLAIN = """\
-Every PCI and USB device, with what it publishes or why it is withheld. DEVICE is an
-address (1-2:1.0), a name (usb-1-2-1-0) or a part's name (pci-0000-00-02-0-display).
+Every PCI and USB device, with what it publishes or why it is withheld. DEVICE
+is an address (1-2:1.0), a name (usb-1-2-1-0) or the name of a part
+(pci-0000-00-02-0-display).
 
   liken-events explain
   liken-events explain 0000:00:1f.2
@@ -86,8 +89,9 @@ reasons:
 """
 
 _SNAPSHOT = """\
-Writes this machine down as JSON: for bug reports, tests, and to look at it elsewhere.
-Serial numbers are replaced by stand-ins; mount points and names of devices are not.
+Writes this machine down as JSON: for bug reports, tests, and to look at it
+elsewhere. Serial numbers are replaced by stand-ins; mount points and names of
+devices are not.
 
   liken-events snapshot -o my-machine.json
   liken-events explain --snapshot my-machine.json
@@ -142,9 +146,13 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    top.add_argument("--version", action="version", version=f"liken-events {__version__}")
+    top.add_argument("-V", "--version", action="version", version=f"liken-events {__version__}")
     commands = top.add_subparsers(
-        dest="command", metavar="COMMAND", required=True, parser_class=_Parser
+        title="commands",
+        dest="command",
+        metavar="COMMAND",
+        required=True,
+        parser_class=_Parser,
     )
 
     run = _command(commands, "run", _RUN, "publish, and follow every change")
@@ -210,7 +218,12 @@ def _command(
         allow_abbrev=False,
     )
     settings = command.add_argument_group("settings")
-    settings.add_argument("--config", type=_path, metavar="FILE", help="TOML file with settings")
+    settings.add_argument(
+        "--config",
+        type=_path,
+        metavar="FILE",
+        help="TOML file with settings (default: $LIKEN_EVENTS_CONFIG)",
+    )
     defaults = Config()
     for option in OPTIONS:
         _add(settings, option, getattr(defaults, option.key))

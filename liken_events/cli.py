@@ -16,7 +16,7 @@ from collections.abc import Callable
 from liken_events import log
 from liken_events.arguments import EXIT_USAGE, Arguments, parse
 from liken_events.commands import CommandError, follow, look
-from liken_events.config import Config, ConfigError, load
+from liken_events.config import CONFIG_VARIABLE, Config, ConfigError, load
 from liken_events.core.model.names import printable
 from liken_events.sources import ScanFailed
 
@@ -47,7 +47,8 @@ def main(words: list[str] | None = None) -> int:
     try:
         try:
             arguments = parse(words)
-            config = load(file=arguments.config, environ=os.environ, flags=arguments.flags)
+            file = arguments.config or os.environ.get(CONFIG_VARIABLE) or None
+            config = load(file=file, environ=os.environ, flags=arguments.flags)
             log.configure(form=config.log_format, level=config.log_level)
             status = _COMMANDS[arguments.command](config, arguments)
         finally:

@@ -20,6 +20,9 @@ from typing import TypeAlias
 from liken_events.core.timing import Timing
 from liken_events.options import BY_KEY, ENVIRONMENT, Kind, Option, Raw
 
+CONFIG_VARIABLE = ENVIRONMENT + "CONFIG"
+"""Names the file, where no flag does."""
+
 NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 """A DNS subdomain, as node names are."""
 
@@ -177,7 +180,7 @@ def _option_of_variable(variable: str) -> Option | None:
         return None
     rest = variable.removeprefix(ENVIRONMENT)
     option = BY_KEY.get(rest.lower())
-    if option is None and rest != "CONFIG" and not _SERVICE_LINK.fullmatch(rest):
+    if option is None and variable != CONFIG_VARIABLE and not _SERVICE_LINK.fullmatch(rest):
         raise ConfigError(f"{variable}: there is no such setting")
     return option
 

@@ -146,7 +146,12 @@ class Reconciler:
     def _note(self, trigger: DeviceChanged, at: float) -> bool:
         """Takes one uevent into account. True if it says that a device is gone, and it is."""
         found = subject(trigger.path, self._machine.paths)
-        if trigger.subsystem == "block" or (found is None and trigger.path.startswith(VIRTUAL)):
+        is_disk = trigger.subsystem == "block" or trigger.path.startswith(VIRTUAL)
+        if is_disk and trigger.action == "remove":
+            # Its partitions and holders go one by one; what is gone is in nobody's way.
+            self._doubt_storage(trigger.cause, at, whole=True, delay=STORAGE_SECONDS)
+        elif is_disk and found is None:
+            # What a device on a bus got is looked at with the device, when that has settled.
             self._doubt_storage(trigger.cause, at, whole=True)
         match found:
             case Own(key) if trigger.action == "add" and not trigger.synthetic:
@@ -182,11 +187,14 @@ class Reconciler:
         self._machine.note(key, Cause(text=trigger.cause, first=at, last=at))
         return True
 
-    def _doubt_storage(self, text: str, at: float, *, whole: bool = False) -> None:
+    def _doubt_storage(
+        self, text: str, at: float, *, whole: bool = False, delay: float = 0.0
+    ) -> None:
         self._storage_whole |= whole
+        due = max(at + delay, self._storage_looked + STORAGE_SECONDS)
         if self._storage_due is None:
-            self._storage_due = max(at, self._storage_looked + STORAGE_SECONDS)
             self._storage_cause = Cause(text=text, first=at, last=at)
+        self._storage_due = due if self._storage_due is None else min(due, self._storage_due)
 
     async def _read_storage(self) -> None:
         """Looks at mounts and swap areas, and at block devices if those may be others."""
@@ -272,7 +280,9 @@ class Reconciler:
         seen, self._seen = self._seen, []
         if any(device is not None and has_disks(device) for _, _, device in seen):
             now = trio.current_time()
+            self._storage_due, self._storage_whole = None, False  # this look answers for them
             storage = await self._in_thread(self._reader.storage)
+            self._storage_looked = trio.current_time()
             self._take_storage(storage, Cause(text="look at disks", first=now, last=now))
         for key, burst, device in seen:
             if key in self._settling and device is not None:

@@ -75,14 +75,19 @@ def build(tmp_path: Path) -> Build:
 @pytest.fixture
 def launch(network: PrivateNetwork, tmp_path: Path) -> Iterator[Launch]:
     """Starts an agent on a tree; all agents of one test share a cluster directory. It is ended
-    with the test."""
+    with the test, and must not have met a bug."""
+    agents: list[Agent] = []
     with ExitStack() as stack:
 
         def start(tree: MachineTree, *flags: str) -> Agent:
             agent = Agent(network, tree, str(tmp_path / "cluster"), *flags)
+            agents.append(agent)
             return stack.enter_context(agent)
 
         yield start
+    for agent in agents:
+        assert agent.stray == []
+        assert agent.logged("part.failed") == []
 
 
 @pytest.fixture

@@ -223,6 +223,21 @@ async def test_at_the_end_the_last_inventory_is_still_carried_out(clock: MockClo
     assert trio.current_time() < 2
 
 
+async def test_at_the_end_what_came_during_a_slow_change_is_carried_out_too(
+    clock: MockClock,
+) -> None:
+    bench = Bench()
+    bench.sink.free = trio.Event()
+    bench.inventories.set(offer("a"))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.run)
+        await trio.sleep(1)
+        bench.inventories.set(offer("b"))
+        bench.inventories.close()
+        bench.sink.free.set()
+    assert bench.sink.holds == {"b"}
+
+
 async def test_the_end_does_not_wait_for_a_side_that_is_away(clock: MockClock) -> None:
     bench = Bench()
     bench.sink.faults = [GONE] * 10

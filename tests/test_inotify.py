@@ -45,6 +45,10 @@ def remove(path: Path) -> None:
     path.unlink()
 
 
+def remove_directory(path: Path) -> None:
+    path.rmdir()
+
+
 def replace_by_file(path: Path) -> None:
     path.rmdir()
     touch(path)
@@ -230,6 +234,25 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> type[Failing]:
 
     monkeypatch.setattr(inotify, "INotify", Fresh)
     return Fresh
+
+
+async def test_a_directory_made_just_before_its_parent_is_watched_is_not_missed(
+    monkeypatch: pytest.MonkeyPatch, directory: Path
+) -> None:
+    remove_directory(directory)
+
+    class Late(Failing):
+        def add_watch(self, path: str, mask: int) -> int:
+            if path == str(directory.parent):
+                directory.mkdir(exist_ok=True)
+            return super().add_watch(path, mask)
+
+    monkeypatch.setattr(inotify, "INotify", Late)
+    with DirectoryWatch(str(directory)) as watch:
+        touch(directory / "file")
+        await hears(watch, "file")
+        touch(directory / "file")
+        await hears(watch, "file")
 
 
 @pytest.mark.parametrize(

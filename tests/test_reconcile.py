@@ -123,6 +123,19 @@ async def test_a_removal_is_told_at_the_moment_it_is_heard(run: Run, clock: Mock
         assert loop.inventories.get().causes[STICK.key].text == "remove 1-1:1.0"
 
 
+async def test_a_removal_is_told_before_anything_else_is_looked_at(
+    run: Run, clock: MockClock
+) -> None:
+    async with run(machine([STICK, OTHER])) as loop:
+        offered: list[set[str]] = []
+        loop.reader.during = lambda: offered.append(loop.offered)
+        loop.reader.remove(STICK.key)
+        loop.say("remove", STICK)
+        loop.inbox.mark(MountsChanged(source="mounts"))
+        await trio.sleep(1)
+        assert offered == [{"usb-1-2-1-0"}]
+
+
 async def test_a_usb_device_that_is_removed_takes_its_interfaces_with_it(
     run: Run, clock: MockClock
 ) -> None:
@@ -142,7 +155,10 @@ async def test_a_usb_device_that_changes_has_its_interfaces_looked_at(
         loop.reader.put(*(replace(device, serial="new") for device in PAIR))
         number = loop.inventories.number
         path = PAIR[0].path.rpartition("/")[0]
+        slow = loop.reader.gates[PAIR[1].key] = trio.Event()
         loop.inbox.mark(DeviceChanged(path=path, action="change", subsystem="usb"))
+        await trio.sleep(TIMING.quiet + GATHER_SECONDS / 2)
+        slow.set()
         await trio.sleep(1)
         assert {look.key for look in loop.reader.looks} == {device.key for device in PAIR}
         assert loop.inventories.number == number + 1, "a composite device is one change"
@@ -319,13 +335,13 @@ async def test_a_device_plugged_in_during_the_first_scan_is_offered_once(
     reader = FakeReader(machine([OTHER]))
 
     def plug() -> None:
-        reader.during_scan = lambda: None
+        reader.during = lambda: None
         reader.put(STICK)
 
     if seen:
         plug()
     else:
-        reader.during_scan = plug
+        reader.during = plug
     async with run(reader) as loop:
         loop.say("add", STICK)
         loop.say("bind", STICK)

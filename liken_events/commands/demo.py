@@ -179,7 +179,8 @@ class _Simulation:
             while self._published.get().offered != wanted:
                 await self._published.wait_newer(self._published.number)
         now = self._published.get()
-        for change in changes(self._known, now, trio.current_time()):
+        found = list(changes(self._known, now, trio.current_time()))
+        for change in found:
             if change.seconds is not None:
                 self._took.append(change.seconds)
             tables.changed(change, self._out, INDENT)
@@ -187,19 +188,20 @@ class _Simulation:
         if patience.cancelled_caught:
             self.say(f"{INDENT}the slice does not say so after {PATIENCE_SECONDS:g} s", "red")
             return False
-        if not step.expected:
+        if not found:
             self.say(f"{INDENT}nothing that is offered changes")
         return True
 
     def _conclude(self, count: int) -> None:
-        times = [round(seconds * 1000) for seconds in self._took] or [0]
-        settle = self._config.settle_quiet * 1000
-        self.say(
-            f"\n{count} steps, {len(self._took)} changes, each in the slice {min(times)} to "
-            f"{max(times)} ms after its last event. A device that was plugged in is looked at "
-            f"after {settle:.0f} ms of quiet, which is part of that.",
-            style="bold",
-        )
+        text = f"\n{count} steps, {len(self._took)} changes"
+        if self._took:
+            times = [round(seconds * 1000) for seconds in self._took]
+            text += (
+                f", each in the slice {min(times)} to {max(times)} ms after its last event. A "
+                f"device that was plugged in is looked at after "
+                f"{self._config.settle_quiet * 1000:.0f} ms of quiet, which is part of that."
+            )
+        self.say(text, style="bold")
         self.say("On this machine itself: liken-events explain, liken-events watch.")
 
 

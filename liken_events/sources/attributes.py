@@ -8,6 +8,7 @@ different. An unreadable bus is not an empty one; and a machine that has run out
 memory says nothing about its devices, so that is an error everywhere.
 """
 
+import contextlib
 import errno
 import os
 import stat
@@ -80,19 +81,6 @@ class Files:
             return path if error.errno == errno.EINVAL and os.path.isdir(path) else None
         return os.path.normpath(os.path.join(os.path.dirname(path), to))
 
-    def identity(self, path: str) -> Identity | None:
-        """What is another as soon as an entry was removed and made again; None if there is none.
-
-        sysfs never gives an inode number twice; a file system on a disk does, but not at the same
-        time.
-        """
-        try:
-            found = os.lstat(path)
-        except OSError as error:
-            _raise_if_exhausted(error)
-            return None
-        return found.st_ino, found.st_ctime_ns
-
     def entries(self, path: str) -> list[os.DirEntry[str]] | None:
         """The entries of a directory; None if it cannot be read."""
         try:
@@ -112,6 +100,30 @@ class Files:
             return sorted(os.listdir(path))
         except FileNotFoundError:
             return []
+
+    def identities(self, path: str) -> dict[str, Identity]:
+        """The names in a directory, each with what is another as soon as the entry was removed and
+        made again; empty if there is no such directory.
+
+        sysfs never gives an inode number twice; a file system on a disk does, but not at the same
+        time.
+
+        Raises:
+            OSError: it is there and cannot be read.
+        """
+        try:
+            directory = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+        except FileNotFoundError:
+            return {}
+        try:
+            found = {}
+            for name in os.listdir(directory):
+                with contextlib.suppress(FileNotFoundError):
+                    status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+                    found[name] = (status.st_ino, status.st_ctime_ns)
+            return found
+        finally:
+            os.close(directory)
 
     def block_number(self, path: str) -> str | None:
         """`major:minor` of a block device node, links followed; None if it is none."""

@@ -82,7 +82,8 @@ class MountsSource:
 
 
 def _open_tables(proc: str) -> Iterator[tuple[str, int]]:
-    """Path and descriptor of the mount table and of the list of swap areas, as far as there are any.
+    """Path and descriptor of the mount table and of the list of swap areas, as far as there are
+    any.
 
     Process 1 may be out of sight (`hidepid`); `sources.storage` reads the same tables then.
     """

@@ -46,9 +46,8 @@ class StorageReader:
         uses, unknown = self.uses()
         try:
             pools = self._pools()
-            found = [
-                self._disk(name, pools) for name in self._files.names(f"{self._sys}/class/block")
-            ]
+            links = self._files.identities(f"{self._sys}/class/block")
+            found = [self._disk(name, identity, pools) for name, identity in links.items()]
         except OSError as error:
             return Storage(uses=uses, unknown=f"the block devices could not be read ({error})")
         disks = sort_disks(disk for disk in found if disk is not None)
@@ -61,15 +60,11 @@ class StorageReader:
         except (OSError, Unreadable) as error:
             return (), f"the mounts could not be read ({error})"
 
-    def _disk(self, name: str, pools: dict[str, list[str]]) -> Disk | None:
+    def _disk(self, name: str, identity: Identity, pools: dict[str, list[str]]) -> Disk | None:
         """A block device; None if it is gone or has no number."""
-        link = f"{self._sys}/class/block/{name}"
-        identity = self._files.identity(link)
-        if identity is None:
-            return None
         known, disk = self._fixed.get(name, (None, None))
         if disk is None or known != identity:
-            path = self._files.target(link)
+            path = self._files.target(f"{self._sys}/class/block/{name}")
             disk = None if path is None else self._read(name, path)
             if disk is None or path is None:
                 return None
@@ -116,7 +111,8 @@ class StorageReader:
     def _mountinfo(self) -> str:
         """The host's mount table.
 
-        Everybody may read that of process 1, unless procfs hides other users' processes (`hidepid`:
+        Everybody may read that of process 1, unless procfs hides other users' processes
+        (`hidepid`:
         ENOENT, or EACCES by a security module). Then our own is the next best: without a container
         it is the same one.
         """

@@ -25,7 +25,9 @@ def looks(waiting: Settling[str], until: float) -> list[tuple[float, str]]:
 
 def test_the_quiet_time_covers_every_gap_that_was_seen() -> None:
     assert Timing().quiet > 0.197
-    assert Timing().quiet < Timing().ceiling < Timing().longest
+    assert Timing() == Timing(
+        quiet=0.25, ceiling=2.0, longest=10.0, probing_usb=2.0, probing_pci=8.0
+    )
 
 
 def test_a_device_is_looked_at_once_it_is_quiet() -> None:

@@ -16,7 +16,7 @@ from liken_events.simulate.tree import MachineTree
 from liken_events.simulate.uevents import Uevent
 from tests.fakes.devices import tty, usb
 from tests.fakes.network import PrivateNetwork
-from tests.fakes.versions import Versions
+from tests.fakes.versions import Versions, generation
 from tests.fakes.waiting import until
 
 NODE = "n1"
@@ -105,19 +105,22 @@ class Agent:
         return self._status
 
     @property
-    def versions(self) -> list[dict[str, Any]]:
-        """Every version of the slice so far."""
-        return self._versions.all
-
-    @property
-    def shapes(self) -> list[dict[str, dict[str, Any]]]:
-        """The devices of every version: name to attributes."""
-        return [devices(body) for body in self.versions]
+    def generation(self) -> int:
+        """How many versions of the slice there were, by the pool's generation; 0 before the
+        first."""
+        newest = self._versions.newest
+        return 0 if newest is None else generation(newest)
 
     @property
     def offered(self) -> dict[str, dict[str, Any]]:
-        """The devices of the newest version; none before the first."""
-        return self.shapes[-1] if self.versions else {}
+        """The devices of the newest version, name to attributes; none before the first."""
+        newest = self._versions.newest
+        return {} if newest is None else devices(newest)
+
+    @property
+    def shapes(self) -> list[dict[str, dict[str, Any]]]:
+        """The devices of every version there ever was."""
+        return [devices(body) for body in self._versions.all]
 
     def say(self, uevents: Iterable[Uevent]) -> None:
         """Has the kernel say this."""
@@ -182,10 +185,10 @@ class Agent:
         await self.until(lambda: self.logged("offer.published"))
 
     async def until_sliced(self) -> int:
-        """Waits until the first inventory is published and the slice seen; returns how many
-        versions there are."""
-        await self.until(lambda: self.logged("offer.published") and self.versions)
-        return len(self.versions)
+        """Waits until the first inventory is published and the slice seen; returns its
+        generation."""
+        await self.until(lambda: self.logged("offer.published") and self.generation)
+        return self.generation
 
     async def until_true(self) -> None:
         """Waits until the slice says just what the tree offers."""

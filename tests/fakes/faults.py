@@ -38,15 +38,16 @@ class CountingFiles(Files):
     def target(self, path: str) -> str | None:
         return None if self._step() else super().target(path)
 
-    def identity(self, path: str) -> Identity | None:
-        return None if self._step() else super().identity(path)
-
     def entries(self, path: str) -> list[os.DirEntry[str]] | None:
         return None if self._step() else super().entries(path)
 
     def names(self, path: str) -> list[str]:
         self._step_or_raise(path)
         return super().names(path)
+
+    def identities(self, path: str) -> dict[str, Identity]:
+        self._step_or_raise(path)
+        return super().identities(path)
 
     def block_number(self, path: str) -> str | None:
         return None if self._step() else super().block_number(path)

@@ -19,6 +19,7 @@ from typing import Any
 
 import liken_events.cli  # noqa: F401  # loaded here, so that a child has it already
 from liken_events.simulate.uevents import NETLINK_KOBJECT_UEVENT, UeventSender
+from tests.fakes.screen import ENVIRONMENT, OVERRIDES
 
 LONGEST = 128 * 1024
 """Bytes of a request at most: a burst of some hundred uevents."""
@@ -55,13 +56,17 @@ def serve(channel: socket.socket, sender: UeventSender) -> None:
 
 
 def attach(stderr: int, stdout: int | None = None) -> None:
-    """Gives this process its streams. A terminal becomes its own, with its Ctrl-C."""
+    """Gives this process its streams. A terminal becomes its own, with its Ctrl-C, and its
+    environment that of a terminal."""
     os.dup2(stderr, sys.stderr.fileno())
     if stdout is not None:
         os.dup2(stdout, sys.stdout.fileno())
         if os.isatty(stdout):
             os.setsid()
             fcntl.ioctl(stdout, termios.TIOCSCTTY, 0)
+            for name in OVERRIDES:
+                os.environ.pop(name, None)
+            os.environ.update(ENVIRONMENT)
 
 
 def listen(groups: int) -> socket.socket:

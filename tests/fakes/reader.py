@@ -28,7 +28,7 @@ class FakeReader:
         looks: the looks at single devices so far.
         scans, storages, uses: when the whole machine, its storage, and its mounts alone were read.
         failing: all looks fail while it is true.
-        during_scan: called in the middle of each scan.
+        during: called in the middle of each look at the whole machine or its storage.
         gates: reads of these devices end only when the event is set.
     """
 
@@ -39,7 +39,7 @@ class FakeReader:
         self.storages: list[float] = []
         self.uses: list[float] = []
         self.failing = False
-        self.during_scan: Callable[[], None] = lambda: None
+        self.during: Callable[[], None] = lambda: None
         self.gates: dict[Key, trio.Event] = {}
         self._gate: trio.Event | None = None
 
@@ -62,7 +62,7 @@ class FakeReader:
         if self.failing:
             raise ScanFailed("cannot list usb devices")
         seen = self.machine
-        self.during_scan()
+        self.during()
         return seen
 
     def device(self, key: Key) -> Device | None:
@@ -74,10 +74,12 @@ class FakeReader:
 
     def storage(self) -> Storage:
         self.storages.append(trio.current_time())
+        self.during()
         return self.machine.storage
 
     def uses_changed(self, storage: Storage) -> bool:
         self.uses.append(trio.current_time())
+        self.during()
         return self.machine.storage.uses != storage.uses
 
     def present(self, key: Key) -> bool:

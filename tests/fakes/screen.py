@@ -48,7 +48,8 @@ class Screen:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.finish()
+        if kind is None:
+            self.finish()
         os.close(self._ours)
 
     @property

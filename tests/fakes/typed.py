@@ -3,6 +3,7 @@
 import io
 import os
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import pytest
@@ -23,38 +24,47 @@ class Ran:
     err: str
 
 
-def typed(*words: str, stdin: str = "", columns: int | None = None) -> Ran:
+def typed(
+    *words: str,
+    stdin: str = "",
+    columns: int | None = None,
+    environ: Mapping[str, str] | None = None,
+    run: Callable[[list[str]], int] = main,
+) -> Ran:
     """Runs a command.
 
     Args:
         words: what is typed after `liken-events`.
         stdin: what standard input holds.
         columns: width of the terminal that standard output is; None for a pipe.
+        environ: further environment variables.
+        run: what runs it.
     """
     with pytest.MonkeyPatch.context() as patch:
-        for name in os.environ:
+        for name in list(os.environ):
             if name in OVERRIDES or name.startswith(SETTINGS):
                 patch.delenv(name)
+        shown = {} if columns is None else {**ENVIRONMENT, "COLUMNS": str(columns)}
+        for name, value in {**shown, **(environ or {})}.items():
+            patch.setenv(name, value)
         err = io.StringIO()
         patch.setattr(sys, "stdin", io.StringIO(stdin))
         patch.setattr(sys, "stderr", err)
         if columns is None:
             out = io.StringIO()
             patch.setattr(sys, "stdout", out)
-            return Ran(status=_run(words), out=out.getvalue(), err=err.getvalue())
-        for name, value in {**ENVIRONMENT, "COLUMNS": str(columns)}.items():
-            patch.setenv(name, value)
+            return Ran(status=_status(run, words), out=out.getvalue(), err=err.getvalue())
         with Screen(columns) as screen:
             with open(screen.descriptor, "w", encoding="utf-8", closefd=False) as terminal:
                 patch.setattr(sys, "stdout", terminal)
-                status = _run(words)
+                status = _status(run, words)
             screen.finish()
             return Ran(status=status, out=screen.text, err=err.getvalue())
 
 
-def _run(words: tuple[str, ...]) -> int:
+def _status(run: Callable[[list[str]], int], words: tuple[str, ...]) -> int:
     try:
-        return main(list(words))
+        return run(list(words))
     except SystemExit as ended:
         return int(ended.code or 0)
     finally:

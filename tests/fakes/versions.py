@@ -41,8 +41,13 @@ class Versions:
         self._inotify.close()
 
     @property
+    def newest(self) -> dict[str, Any] | None:
+        """The newest version; None before the first. A deleted file is no version."""
+        return parsed(self._texts[-1]) if self._texts else None
+
+    @property
     def all(self) -> list[dict[str, Any]]:
-        """All versions, oldest first; a deleted file is no version.
+        """All versions, oldest first.
 
         The writer counts the pool's generation up by one each time, which tells that none was
         missed.

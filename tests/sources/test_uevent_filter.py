@@ -79,10 +79,17 @@ paths = st.builds(
 )
 
 
-@given(st.sampled_from(sorted(ACTIONS)) | names, paths, st.booleans())
-def test_nothing_is_dropped_that_could_matter(action: str, path: str, padded: bool) -> None:
-    data = Uevent(action=action, devpath=path, properties=PADDING if padded else ()).to_bytes()
+@given(st.sampled_from(sorted(ACTIONS)) | names, paths, st.integers(0, 300))
+def test_nothing_is_dropped_that_could_matter(action: str, path: str, length: int) -> None:
+    data = message(action, path)[:length]
     assert accepts(data) or decode(data) is None
+
+
+@pytest.mark.parametrize("action", ["add", "offline"])
+def test_a_message_that_was_cut_anywhere_is_not_dropped_if_it_could_matter(action: str) -> None:
+    whole = [message(action, path) for path in (*HARDWARE, *NOISE)]
+    parts = [data[:length] for data in whole for length in range(len(data))]
+    assert [data for data in parts if not accepts(data) and decode(data) is not None] == []
 
 
 @given(st.binary(max_size=200), st.sampled_from([b"", b"libudev\0\xfe\xed\xca\xfe"]))

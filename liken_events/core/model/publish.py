@@ -187,8 +187,9 @@ def _common_attributes(device: Device) -> dict[str, Attribute]:
 
 def _shape_attributes(shape: Shape) -> dict[str, Attribute]:
     found: dict[str, Attribute] = {}
-    if shape.subsystem is not None and fits(shape.subsystem):
-        found["subsystem"] = shape.subsystem
+    subsystem = _identifier(shape.subsystem)
+    if subsystem is not None:
+        found["subsystem"] = subsystem
     if shape.render:
         found["renderNode"] = True
     if shape.display:

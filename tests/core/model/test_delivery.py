@@ -31,9 +31,9 @@ anything = st.text(st.characters(), max_size=12) | st.text(st.sampled_from("0189
         ),
         (
             "DEVNAME=a=b\n",
-            "10:1048575\n",
+            "10:123456789\n",
             "misc",
-            Node(path="/dev/a=b", subsystem="misc", major=10, minor=1048575, place="x"),
+            Node(path="/dev/a=b", subsystem="misc", major=10, minor=123456789, place="x"),
         ),
         ("MAJOR=188\nMINOR=0\n", "188:0\n", "tty", None),
         ("DEVNAME=\n", "188:0\n", "tty", None),
@@ -45,6 +45,8 @@ anything = st.text(st.characters(), max_size=12) | st.text(st.sampled_from("0189
         ("DEVNAME=ttyUSB0\n", "188:\n", "tty", None),
         ("DEVNAME=ttyUSB0\n", "188:-1\n", "tty", None),
         ("DEVNAME=ttyUSB0\n", "188:²\n", "tty", None),
+        ("DEVNAME=ttyUSB0\n", "188:١\n", "tty", None),
+        ("DEVNAME=ttyUSB0\n", "188:1234567890\n", "tty", None),
         ("DEVNAME=ttyUSB0\n", f"188:{'9' * 5000}\n", "tty", None),
     ],
 )

@@ -66,10 +66,18 @@ def test_a_device_is_named_for_its_bus_and_address(
     assert device_name(Key(bus=bus, address=address), suffix) == name
 
 
-def test_long_addresses_that_begin_alike_get_different_names() -> None:
-    names = {device_name(Key(bus="usb", address="1" * 70 + end)) for end in ("", "a", "b", "_")}
-    assert len(names) == 4
-    assert all(name.startswith("usb-1111") and LABEL.fullmatch(name) for name in names)
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_long_addresses_that_begin_alike_get_different_names(suffix: str) -> None:
+    keys = [Key(bus="usb", address="1" * count + end) for count in (55, 70) for end in "-a_"]
+    names = {device_name(key, suffix) for key in keys}
+    assert len(names) == 6
+    assert all(name.startswith("usb-1111") and name.endswith(suffix) for name in names)
+    assert all(LABEL.fullmatch(name) for name in names)
+
+
+def test_a_name_has_no_suffix_unless_one_is_given() -> None:
+    key = Key(bus="usb", address="1-2:1.0")
+    assert device_name(key) == device_name(key, "") == "usb-1-2-1-0"
 
 
 @given(keys, st.sampled_from(SUFFIXES))
@@ -153,6 +161,7 @@ def test_a_class_is_one_word_or_none(bus: Bus, code: str | None, word: str | Non
         ("A\r\nB\x7fC", f"A{FFFD}{FFFD}B{FFFD}C"),
         ("02\x92", f"02{FFFD}"),
         ("a\u200fb\u202ec\u2028d\ufeffe", f"a{FFFD}b{FFFD}c{FFFD}d{FFFD}e"),
+        ("a\u2029b\ue000c", f"a{FFFD}b{FFFD}c"),
         ("BCM2045\ufffd", "BCM2045\ufffd"),
         ("\ufffd\ufffd", "\ufffd\ufffd"),
         ("\udcae", FFFD),

@@ -34,7 +34,7 @@ CAMERA = [
     for n in (0, 1)
 ]
 UNKNOWN = Node(path="/dev/odd", subsystem=None, major=300, minor=0, place="odd")
-MISC_RENDER = replace(RENDER, subsystem="misc")
+MISC_RENDER, I2C_RENDER = (replace(RENDER, subsystem=kind) for kind in ("misc", "i2c-dev"))
 
 
 def card(*nodes: Node, driver: str = "amdgpu") -> Device:
@@ -90,6 +90,13 @@ assert BUS is not None
             [
                 Shape(nodes=(BUS, RENDER), subsystem="drm", shareable=True, render=True),
                 Shape(suffix="-display", nodes=(CARD,), subsystem="drm", display=True),
+            ],
+        ),
+        (
+            card(I2C_RENDER, *BUSES),
+            [
+                Shape(nodes=(I2C_RENDER,), subsystem="drm", shareable=True, render=True),
+                Shape(suffix="-i2c-dev", nodes=tuple(BUSES), subsystem="i2c-dev"),
             ],
         ),
         # A card without a render node, or with something that no GPU has, is not shared out.

@@ -43,6 +43,7 @@ def without(*names: str) -> dict[str, Json]:
 )
 def test_a_slice_is_named_for_its_node(node: str, index: int, name: str) -> None:
     assert slice_name(node, index) == name
+    assert slice_name(node) == f"{node}-liken.sh"
 
 
 def test_a_device_is_its_name_its_attributes_and_whether_it_may_be_shared() -> None:

@@ -258,10 +258,12 @@ def test_what_somebody_else_put_under_our_name_is_made_anew(foreign: dict[str, J
     assert ObservedSlice.from_body(made.body).generation in {1, 4}
 
 
-def test_a_slice_that_is_not_wanted_goes_and_the_others_count_up() -> None:
-    patch, gone = plan(seen(body("a"), body("z", name="other", generation=5)), offer("a"))
+@pytest.mark.parametrize(("other", "reached"), [(5, 6), (3, 4), (1, 4)])
+def test_a_slice_that_is_not_wanted_goes_and_the_others_count_up(other: int, reached: int) -> None:
+    surplus = body("z", name="other", generation=other)
+    patch, gone = plan(seen(body("a"), surplus), offer("a"))
     assert isinstance(patch, PatchSlice)
-    assert ObservedSlice.from_body(patch.body).generation == 6
+    assert ObservedSlice.from_body(patch.body).generation == reached
     assert gone == DeleteSlice(name="other", uid="uid-of-other", version="7")
 
 
@@ -292,6 +294,10 @@ def test_a_pool_is_divided_if_that_is_wanted(count: int, divide: bool, sizes: li
         assert len(spec["devices"]) == size
         found += [device["name"] for device in spec["devices"]]
     assert found == [device.name for device in many(sum(sizes))]
+
+
+def test_a_pool_is_one_slice_unless_something_else_is_said() -> None:
+    assert len(plan(seen(), many(129))) == 1
 
 
 def test_what_the_other_side_refused_is_left_out() -> None:
@@ -335,6 +341,8 @@ def test_after_a_change_is_what_the_change_says() -> None:
     assert after(old, DeleteSlice(name="other", uid="", version="")) == old
     (patched,) = after(old, only_patch(seen(body("a")), offer("b")))
     assert patched.version == "8"
+    (first,) = after((), only_patch(seen(body("a", version="")), offer("b")))
+    assert first.version == "1"
     assert patched.body["spec"] == body("b", generation=4)["spec"]
     made = after(old, CreateSlice(name="m", body=body("z", name="m")))
     assert [(item.name, item.version) for item in made] == [("m", "1"), ("n1-liken.sh", "7")]
