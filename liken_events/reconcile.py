@@ -36,6 +36,9 @@ STORAGE_SECONDS = 0.1
 """Shortest time between two looks at the mounts: a container host mounts dozens of times a
 second."""
 
+STORAGE_RETRY_SECONDS = 5.0
+"""How soon mounts that could not be read are tried again: disks are withheld until they can be."""
+
 GATHER_SECONDS = 0.1
 """How long the first of several looks waits for the others, so that a composite device is one
 change."""
@@ -212,6 +215,9 @@ class Reconciler:
                 reason=storage.unknown,
                 result="no block device is published until it can be told what is in use",
             )
+        if storage.unknown is not None:
+            self._storage_whole = True
+            self._storage_due = trio.current_time() + STORAGE_RETRY_SECONDS
         for key in self._machine.put_storage(storage):
             self._machine.note(key, cause)
 

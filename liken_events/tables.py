@@ -50,7 +50,6 @@ def console() -> Console:
         highlight=False,
         markup=False,
         emoji=False,
-        soft_wrap=not terminal,
     )
 
 

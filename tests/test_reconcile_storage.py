@@ -9,7 +9,7 @@ from trio.testing import MockClock
 
 from liken_events.core.events import DeviceChanged, MountsChanged
 from liken_events.core.model.snapshot import Use
-from liken_events.reconcile import STORAGE_SECONDS
+from liken_events.reconcile import STORAGE_RETRY_SECONDS, STORAGE_SECONDS
 from tests.fakes.devices import scsi_disk, tty, usb
 from tests.fakes.loop import Run
 from tests.fakes.machines import machine
@@ -101,3 +101,18 @@ async def test_no_disk_is_offered_while_the_mounts_cannot_be_read(
         loop.reader.machine = known
         loop.inbox.mark(disk)
         await loop.until(lambda: "usb-2-1-1-0" in loop.offered)
+
+
+async def test_mounts_that_could_not_be_read_are_tried_again_without_an_event(
+    run: Run, clock: MockClock
+) -> None:
+    async with run(machine([DISK])) as loop:
+        known = loop.reader.machine
+        unknown = replace(known.storage, uses=(), unknown="the mounts could not be read")
+        loop.reader.machine = replace(known, storage=unknown)
+        loop.inbox.mark(MountsChanged(source="mounts"))
+        await loop.until(lambda: not loop.offered)
+        lost = trio.current_time()
+        loop.reader.machine = known
+        await loop.until(lambda: bool(loop.offered))
+        assert trio.current_time() - lost <= STORAGE_RETRY_SECONDS + STORAGE_SECONDS

@@ -8,20 +8,15 @@ different. An unreadable bus is not an empty one; and a machine that has run out
 memory says nothing about its devices, so that is an error everywhere.
 """
 
-import contextlib
 import errno
 import os
 import stat
-from typing import TypeAlias
 
 PAGE = 4096
 """Bytes of an attribute at most: sysfs gives one page (`PAGE_SIZE`)."""
 
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """What tells that this process or machine has run out of something."""
-
-Identity: TypeAlias = tuple[int, int]
-"""Inode number and time of its last change."""
 
 
 class Files:
@@ -101,29 +96,21 @@ class Files:
         except FileNotFoundError:
             return []
 
-    def identities(self, path: str) -> dict[str, Identity]:
-        """The names in a directory, each with what is another as soon as the entry was removed and
-        made again; empty if there is no such directory.
+    def inodes(self, path: str) -> dict[str, int]:
+        """The names in a directory, each with its inode number; empty if there is no such
+        directory.
 
-        sysfs never gives an inode number twice; a file system on a disk does, but not at the same
-        time.
+        sysfs never gives a number twice, so an entry that was removed and made again has another
+        one.
 
         Raises:
             OSError: it is there and cannot be read.
         """
         try:
-            directory = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+            with os.scandir(path) as found:
+                return {entry.name: entry.inode() for entry in found}
         except FileNotFoundError:
             return {}
-        try:
-            found = {}
-            for name in os.listdir(directory):
-                with contextlib.suppress(FileNotFoundError):
-                    status = os.stat(name, dir_fd=directory, follow_symlinks=False)
-                    found[name] = (status.st_ino, status.st_ctime_ns)
-            return found
-        finally:
-            os.close(directory)
 
     def block_number(self, path: str) -> str | None:
         """`major:minor` of a block device node, links followed; None if it is none."""

@@ -10,13 +10,13 @@ formats to `core.decode.mounts`.
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from liken_events.core.decode.mounts import Unreadable, mounts, swaps
 from liken_events.core.model.snapshot import Disk, Storage, Use, sort_disks, sort_uses
 from liken_events.core.model.storage import NO_DEVICE, PROTECTED, SWAP, may_lie_on_disk
-from liken_events.sources.attributes import Files, Identity
+from liken_events.sources.attributes import Files
 
 
 class StorageReader:
@@ -31,7 +31,7 @@ class StorageReader:
         self._protect = protect
         self._files = files
         self._virtual = f"{sys}/devices/virtual/"
-        self._fixed: dict[str, tuple[Identity, Disk]] = {}
+        self._fixed: dict[str, tuple[int, Disk]] = {}
 
     def read(self, *, anew: bool = False) -> Storage:
         """Everything, in one look.
@@ -46,12 +46,20 @@ class StorageReader:
         uses, unknown = self.uses()
         try:
             pools = self._pools()
-            links = self._files.identities(f"{self._sys}/class/block")
-            found = [self._disk(name, identity, pools) for name, identity in links.items()]
+            links = self._files.inodes(f"{self._sys}/class/block")
+            numbers = frozenset(self._files.names(f"{self._sys}/dev/block"))
+            disks = [self._disk(name, inode, numbers) for name, inode in links.items()]
         except OSError as error:
             return Storage(uses=uses, unknown=f"the block devices could not be read ({error})")
-        disks = sort_disks(disk for disk in found if disk is not None)
-        return Storage(uses=uses, disks=disks, unknown=unknown)
+        found = (disk for disk in disks if disk is not None)
+        return Storage(
+            uses=uses,
+            disks=sort_disks(
+                replace(disk, btrfs=tuple(pools[disk.name])) if disk.name in pools else disk
+                for disk in found
+            ),
+            unknown=unknown,
+        )
 
     def uses(self) -> tuple[tuple[Use, ...], str | None]:
         """Mounts and swap areas on block devices, or none and why they could not be read."""
@@ -60,18 +68,23 @@ class StorageReader:
         except (OSError, Unreadable) as error:
             return (), f"the mounts could not be read ({error})"
 
-    def _disk(self, name: str, identity: Identity, pools: dict[str, list[str]]) -> Disk | None:
-        """A block device; None if it is gone or has no number."""
+    def _disk(self, name: str, inode: int, numbers: Collection[str]) -> Disk | None:
+        """A block device; None if it is gone or has no number.
+
+        Args:
+            name: of its link.
+            inode: of the link; another one means another block device.
+            numbers: all that are in use. On a file system that gives inode numbers again, which a
+                made-up tree may lie on, they tell nearly as much.
+        """
         known, disk = self._fixed.get(name, (None, None))
-        if disk is None or known != identity:
-            path = self._files.target(f"{self._sys}/class/block/{name}")
-            disk = None if path is None else self._read(name, path)
-            if disk is None or path is None:
-                return None
-            if not path.startswith(self._virtual):
-                self._fixed[name] = identity, disk
-        members = pools.get(name)
-        return disk if members is None else replace(disk, btrfs=tuple(members))
+        if disk is not None and known == inode and disk.number in numbers:
+            return disk
+        path = self._files.target(f"{self._sys}/class/block/{name}")
+        disk = None if path is None else self._read(name, path)
+        if path is not None and disk is not None and not path.startswith(self._virtual):
+            self._fixed[name] = inode, disk
+        return disk
 
     def _read(self, name: str, path: str) -> Disk | None:
         number = self._files.text(f"{path}/dev")

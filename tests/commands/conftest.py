@@ -1,3 +1,4 @@
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -5,6 +6,7 @@ import pytest
 from liken_events.core.model.snapshot import Snapshot
 from liken_events.simulate.tree import MachineTree
 from tests.fakes.agents import Build
+from tests.fakes.quick_demo import SMALL, saved
 
 
 @pytest.fixture(scope="session")
@@ -20,3 +22,18 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Build:
         return known[key]
 
     return made
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory for temporary files, with nothing in it."""
+    path = tmp_path / "temporary"
+    path.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(path))
+    return path
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> str:
+    """A file with the small machine."""
+    return saved(SMALL, tmp_path)

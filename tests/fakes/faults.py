@@ -5,7 +5,7 @@ import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from liken_events.sources.attributes import Files, Identity
+from liken_events.sources.attributes import Files
 
 
 class CountingFiles(Files):
@@ -45,9 +45,9 @@ class CountingFiles(Files):
         self._step_or_raise(path)
         return super().names(path)
 
-    def identities(self, path: str) -> dict[str, Identity]:
+    def inodes(self, path: str) -> dict[str, int]:
         self._step_or_raise(path)
-        return super().identities(path)
+        return super().inodes(path)
 
     def block_number(self, path: str) -> str | None:
         return None if self._step() else super().block_number(path)

@@ -32,7 +32,12 @@ class PrivateNetwork:
         self._channel.settimeout(30)
         with theirs:
             line = [sys.executable, "-m", "tests.fakes.keeper", str(theirs.fileno())]
-            self._keeper = subprocess.Popen(inside(line), cwd=ROOT, pass_fds=[theirs.fileno()])
+            self._keeper = subprocess.Popen(
+                inside(line),
+                cwd=ROOT,
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, "PYTHONUNBUFFERED": ""},  # as in a shell
+            )
         return self
 
     def __exit__(

@@ -28,6 +28,7 @@ from liken_events.sources.uevent import (
 from liken_events.supervise import follow
 from tests.fakes.network import PrivateNetwork
 from tests.fakes.scripted import ScriptedSocket, SourceOn, from_uid
+from tests.fakes.waiting import until
 
 OVERRUN = Resync(source="uevent", reason="receive buffer overrun")
 
@@ -80,7 +81,7 @@ async def test_what_is_lost_until_the_buffer_is_empty_is_read_too(clock: MockClo
         heard_at = trio.current_time()
         await trio.sleep(10)
         (mark,) = [marked for marked in inbox.take() if marked.trigger == OVERRUN]
-    assert mark.at == pytest.approx(heard_at + FAILING_PAUSE), "when the last event was read"
+    assert mark.at >= heard_at + FAILING_PAUSE, "when the last event was read, and not before"
 
 
 async def test_an_overrun_between_two_events_loses_neither(clock: MockClock) -> None:
@@ -129,7 +130,7 @@ async def test_other_errors_are_a_known_ending(clock: MockClock, number: int) ->
         await SourceOn(ScriptedSocket([number])).run(Inbox())
 
 
-async def test_a_flood_does_not_keep_others_from_their_turn(clock: MockClock) -> None:
+async def test_a_flood_does_not_keep_others_from_their_turn() -> None:
     turns = 0
 
     async def others() -> None:
@@ -142,8 +143,7 @@ async def test_a_flood_does_not_keep_others_from_their_turn(clock: MockClock) ->
     sock = ScriptedSocket(said(number % 7) for number in range(count))
     async with listening(SourceOn(sock)) as inbox, trio.open_nursery() as nursery:
         nursery.start_soon(others)
-        while sock.reads < count:
-            await trio.lowlevel.checkpoint()
+        await until(lambda: sock.reads >= count)
         nursery.cancel_scope.cancel()
         assert len(taken(inbox)) == 7
     assert turns >= 15, "one between each two batches, more or less"

@@ -9,7 +9,7 @@ What the values mean is said in `core.model.snapshot`.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import fields
 
 from liken_events.core.model.json import Json, dump
 from liken_events.core.model.snapshot import (
@@ -87,7 +87,7 @@ def _plain(value: Node | Disk | Use) -> dict[str, Json]:
     out: dict[str, Json] = {}
     for item in fields(value):
         content = getattr(value, item.name)
-        if item.default is MISSING or content != item.default or item.name == "minor":
+        if content != item.default or item.name == "minor":
             out[item.name] = list(content) if isinstance(content, tuple) else content
     return out
 

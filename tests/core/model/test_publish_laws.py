@@ -19,7 +19,7 @@ ATTRIBUTE = re.compile(r"([a-z0-9.]{1,63}/)?[A-Za-z_][A-Za-z0-9_]{0,31}")
 """A C identifier, with or without a domain: what the API server takes for an attribute's name."""
 
 machines = generated.machines() | snapshots()
-FEW = settings(max_examples=30)
+FEW = settings(max_examples=20)
 """Machines are large."""
 
 policies = st.builds(

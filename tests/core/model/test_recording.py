@@ -255,6 +255,11 @@ def test_what_is_no_snapshot_is_refused_with_the_place_that_is_wrong(
     assert str(caught.value).startswith(message)
 
 
+def test_of_a_node_the_path_is_enough() -> None:
+    (_, found) = from_json(device(nodes=[{"path": "/dev/x"}])).devices
+    assert found.nodes == (Node(path="/dev/x", subsystem=None, major=0, minor=0, place=""),)
+
+
 def test_what_a_newer_program_adds_to_the_same_format_is_left_out() -> None:
     assert from_json(device(colour="red")) == SMALL
     assert from_json(edited(colour="red")) == SMALL

@@ -177,6 +177,23 @@ def test_a_device_is_withheld_with_the_node_and_the_place_that_it_is_in_use_for(
     assert dependence(Storage(uses=tuple(uses), disks=tuple(disks))).withhold(device) == expected
 
 
+@pytest.mark.parametrize(
+    ("uses", "detail"),
+    [
+        ([("sda1", "/a"), ("sda", "/b")], "/dev/sda is mounted on /b"),
+        ([("sda", "/a"), ("sda1", "/b")], "/dev/sda is mounted on /a"),
+        ([("sda", "/a"), ("sda", "/b")], "/dev/sda is mounted on /a"),
+        ([("sda1", "/a"), ("sda2", "/b")], "/dev/sda carries /dev/sda1, which is mounted on /a"),
+    ],
+)
+def test_of_several_reasons_the_first_that_is_direct_is_told(
+    uses: list[tuple[str, str]], detail: str
+) -> None:
+    mounts = tuple(mounted(f"/dev/{name}", what=what) for name, what in uses)
+    withheld = dependence(Storage(uses=mounts, disks=PLAIN)).withhold(holder("sda"))
+    assert withheld == Withheld(reason=Reason.IN_USE, detail=detail)
+
+
 def test_only_block_devices_can_be_in_use() -> None:
     character = Node(path="/dev/sda", subsystem="scsi_generic")
     device = replace(holder(), nodes=(character,))
@@ -205,6 +222,7 @@ def test_a_machine_without_mounts_withholds_nothing() -> None:
     ("use", "expected"),
     [
         (mounted("/dev/sda1", "8:1"), True),
+        (mounted("odd", "8:1"), True),
         (mounted("/dev/sda1", "0:23", "btrfs"), True),
         (mounted("tank/data", "0:40", "zfs"), True),
         (mounted("a:b", "0:41", "bcachefs"), True),

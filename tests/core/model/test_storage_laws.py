@@ -142,7 +142,7 @@ def test_one_more_mount_never_frees_a_disk(storage: Storage, use: Use) -> None:
     assert before.unknown is None or after.unknown is not None
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(generated.machines())
 def test_no_machine_offers_a_disk_while_its_mounts_cannot_be_told(snapshot: Snapshot) -> None:
     doubtful = replace(snapshot, storage=replace(snapshot.storage, unknown="unreadable"))
