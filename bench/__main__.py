@@ -11,12 +11,13 @@ import argparse
 import fcntl
 import json
 import os
+import signal
 import socket
 import struct
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import NoReturn
 
 from rich.console import Console
 from rich.table import Table
@@ -69,20 +70,26 @@ def main() -> int:
     except OSError as error:
         parser.error(f"--json: {arguments.json} cannot be written: {error.strerror}")
     if not namespace.is_inside():
-        return _run_inside()
+        try:
+            _start_inside()
+        except namespace.NoNamespace as reason:
+            sys.stderr.write(f"bench: no network namespace can be had here: {reason}\n")
+            return EXIT_IMPOSSIBLE
+    # Told to end, agents and trees go too: both are left by leaving the blocks that made them.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     _bring_loopback_up()
     effort = QUICK if arguments.quick else FULL if arguments.full else NORMAL
     return _run(arguments.groups or list(GROUPS), effort, arguments.json)
 
 
-def _run_inside() -> int:
-    """Runs the same program again in a network namespace of its own."""
-    try:
-        line = namespace.inside([sys.executable, "-m", "bench", *sys.argv[1:]])
-    except namespace.NoNamespace as reason:
-        sys.stderr.write(f"bench: no network namespace can be had here: {reason}\n")
-        return EXIT_IMPOSSIBLE
-    return subprocess.run(line, check=False).returncode
+def _start_inside() -> NoReturn:
+    """Replaces this process with the same program in a network namespace of its own.
+
+    Raises:
+        NoNamespace: none can be had; the message says why.
+    """
+    line = namespace.inside([sys.executable, "-m", "bench", *sys.argv[1:]])
+    os.execvp(line[0], line)
 
 
 def _bring_loopback_up() -> None:

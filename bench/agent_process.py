@@ -95,7 +95,7 @@ class AgentProcess:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if error is not None:
+        if isinstance(error, Exception):  # and not: told to end
             sys.stderr.write(
                 f"the agent's log, which ends here:\n{self.log()[-LOG_CHARACTERS:]}\n"
             )
