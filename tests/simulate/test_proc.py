@@ -8,7 +8,7 @@ from pathlib import Path
 import inotify_simple
 import pytest
 
-from liken_events.core.decode.mounts import mounts, swaps
+from liken_events.core.decode.mounts import Unreadable, mounts, swaps
 from liken_events.core.model.snapshot import Use
 from liken_events.simulate import proc
 from liken_events.simulate.proc import Tables, mountinfo, shown
@@ -127,7 +127,10 @@ def test_a_reader_never_finds_less_than_there_is(tmp_path: Path) -> None:
     writer.start()
     looks = 0
     while writer.is_alive() or not looks:
-        found = {mount.point for mount in mounts((tmp_path / "1/mountinfo").read_text())}
+        try:
+            found = {mount.point for mount in mounts((tmp_path / "1/mountinfo").read_text())}
+        except Unreadable:
+            continue  # half a line, which is told from a whole one: then no disk is offered
         assert {"/", "/proc", "/run"} <= found
         looks += 1
     writer.join()
