@@ -58,7 +58,7 @@ def main() -> int:
     parser.add_argument("--json", metavar="FILE", default=RESULTS, help="where results go")
     parser.add_argument("--quick", action="store_true", help="to see that everything runs")
     parser.add_argument(
-        "--full", action="store_true", help="real ten minutes: takes three quarters of an hour"
+        "--full", action="store_true", help="ten minutes are waited for: takes some forty"
     )
     arguments = parser.parse_args()
     unknown = [name for name in arguments.groups if name not in GROUPS]
