@@ -118,8 +118,15 @@ class SliceView:
         self._take(new)
 
     def observe(self, body: Mapping[str, Json]) -> None:
-        """Takes one slice as the watch reports it."""
+        """Takes one slice as the watch reports it.
+
+        A slice that is gone does not come back by a report of what it was: the event of our own
+        patch may arrive after our deletion has been answered.
+        """
         new = ObservedSlice.from_body(body)
+        is_known = new.name in self._slices
+        if not is_known and 0 < _number(new.version) <= self._reported.get(new.name, 0):
+            return
         self._reported[new.name] = _number(new.version)
         self._take(new)
 

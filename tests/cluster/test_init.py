@@ -92,6 +92,17 @@ def test_a_slice_that_was_deleted_after_our_write_is_not_brought_back_by_its_out
     assert known(view) == []
 
 
+def test_a_slice_that_we_deleted_is_not_brought_back_by_a_late_report_of_what_it_was() -> None:
+    view = SliceView()
+    view.replace([body(version="1")], "1")
+    view.put(body(version="2"))
+    view.drop("s", "2")
+    view.observe(body(version="2"))
+    assert known(view) == []
+    view.observe(body(version="4", uid="anew"))
+    assert known(view) == [("s", "4")]
+
+
 def test_a_slice_that_a_later_list_lacks_is_not_brought_back_by_an_earlier_write() -> None:
     view = SliceView()
     view.replace([], "5")
