@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 SOURCES := pyproject.toml liken_events/__init__.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check lint types imports coverage bench clean
+.PHONY: help run test check lint types imports stubs coverage bench clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 12
@@ -18,7 +18,7 @@ run: $(VENV)/.installed ## publish this machine's devices and follow them (a sim
 test: $(VENV)/.dev ## the test suite
 	@$(BIN)/python -m pytest $(ARGS)
 
-check: lint types imports coverage ## all that CI checks
+check: lint types imports stubs coverage ## all that CI checks
 
 lint: $(VENV)/.dev
 	@$(BIN)/ruff format --check .
@@ -29,6 +29,9 @@ types: $(VENV)/.dev
 
 imports: $(VENV)/.dev
 	@$(BIN)/lint-imports
+
+stubs: $(VENV)/.dev
+	@PYTHON=$(BIN)/python ./packaging/check-stubs
 
 coverage: $(VENV)/.dev ## the test suite with its coverage, which must not fall
 	@rm -f .coverage .coverage.*

@@ -22,7 +22,7 @@ from typing import NoReturn
 from rich.console import Console
 from rich.table import Table
 
-from bench import idle, latency, machine, noise, polling, scale, scan, storm
+from bench import claims, idle, latency, machine, noise, polling, scale, scan, storm
 from bench.effort import FULL, NORMAL, QUICK, Effort
 from bench.measurement import Measurement
 from bench.trees import Trees
@@ -35,6 +35,7 @@ GROUPS: dict[str, Callable[[Trees, Effort], Iterator[Measurement]]] = {
     "scan": scan.measure,
     "latency": latency.measure,
     "storm": storm.measure,
+    "claims": claims.measure,
     "idle": idle.measure,
     "polling": polling.measure,
 }

@@ -71,6 +71,7 @@ class AgentProcess:
         self.log_path = os.path.join(directory, "log")
         self.started = time.monotonic()
         roots = (
+            *("--cdi-dir", os.path.join(tree.root, "cdi")),
             *("--sys-root", tree.sys, "--dev-root", tree.dev, "--proc-root", tree.proc),
             *("--pci-ids", tree.pci_ids, "--uevents", "kernel", "--node-name", NODE),
             *("--cluster-dir", directory, "--log-format", "json"),

@@ -4,10 +4,13 @@ A thread that wakes up ten times a second keeps a CPU from its deep sleep on eve
 cluster, and a request a minute from every node is load on the API server. An agent that waits for
 events has no reason for either, but for the safety interval.
 
-This file leaves two agents alone for a while, one with a directory and one with an API server, and
-looks how often their threads woke up, what they asked, and how much memory they hold.
+This file leaves three agents alone for a while, one with a directory, one with an API server, and
+one that is registered with a kubelet besides, and looks how often their threads woke up, what they
+asked, and how much memory they hold. The third has gRPC loaded, whose own threads wake up several
+times a second and which takes its own memory: that is told, and no promise is made of it.
 """
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,32 +34,42 @@ WORKERS_END_SECONDS = 12.0
 
 def measure(trees: Trees, effort: Effort) -> Iterator[Measurement]:
     """All numbers of this group."""
-    tree, directory = trees.machine(DEVICES), trees.directory()
+    tree, directory, kubelet = trees.machine(DEVICES), trees.directory(), trees.directory()
+    os.makedirs(os.path.join(kubelet, "plugins_registry"))
     with ApiServer() as api, SliceFile(directory, SLICE) as file:
         api.state.add_node(NODE)
         kubeconfig = write_kubeconfig(Path(trees.root) / "kubeconfig", api.url)
-        with (
-            AgentProcess(tree, directory) as alone,
-            AgentProcess(tree, trees.directory(), kubeconfig=kubeconfig) as joined,
-        ):
+        alone = AgentProcess(tree, directory)
+        joined = AgentProcess(tree, trees.directory(), ("--kubelet", "off"), kubeconfig=kubeconfig)
+        whole = AgentProcess(
+            tree,
+            trees.directory(),
+            ("--kubelet-dir", kubelet, "--node-name", f"{NODE}-2"),
+            kubeconfig=kubeconfig,
+        )
+        with alone, joined, whole:
+            agents = (alone, joined, whole)
             file.wait(bool)
-            while not api.state.slices or not api.open_watches:
+            while len(api.state.slices) < 2 or api.open_watches < 2:
                 time.sleep(0.05)
             time.sleep(WORKERS_END_SECONDS)
-            woken = [agent.wake_ups() for agent in (alone, joined)]
-            used = [agent.cpu() for agent in (alone, joined)]
+            woken = [agent.wake_ups() for agent in agents]
+            used = [agent.cpu() for agent in agents]
             requests = len(api.requests)
             time.sleep(effort.quiet_seconds)
-            woken = [agent.wake_ups() - n for agent, n in zip((alone, joined), woken, strict=True)]
-            used = [agent.cpu() - n for agent, n in zip((alone, joined), used, strict=True)]
+            woken = [agent.wake_ups() - n for agent, n in zip(agents, woken, strict=True)]
+            used = [agent.cpu() - n for agent, n in zip(agents, used, strict=True)]
             requests = len(api.requests) - requests
-            assert api.open_watches == 1, "the watch has to be open all the time"
-            memory = [alone.resident(), joined.resident()]
+            assert api.open_watches == 2, "the watches have to be open all the time"
+            memory = [agent.resident() for agent in agents]
     seconds = f"in {effort.quiet_seconds:g} s"
-    for home, index in (("directory", 0), ("API server", 1)):
-        yield measured(GROUP, f"wake-ups {seconds}, {home}", "times", [woken[index]], bound=0)
+    homes = ("directory", "API server", "API server and kubelet")
+    for index, home in enumerate(homes):
+        bound = 0.0 if index < 2 else None
+        yield measured(GROUP, f"wake-ups {seconds}, {home}", "times", [woken[index]], bound=bound)
         yield measured(GROUP, f"CPU {seconds}, {home}", "ms", [used[index]], scale=1000)
-    yield measured(GROUP, f"API requests {seconds}, besides the watch", "requests", [requests],
+    yield measured(GROUP, f"API requests {seconds}, besides the watches", "requests", [requests],
                    bound=0)  # fmt: skip
-    yield measured(GROUP, "resident memory, directory", "MB", [memory[0]])
-    yield measured(GROUP, "resident memory, API server", "MB", [memory[1]], bound=MEMORY_BOUND)
+    for index, home in enumerate(homes):
+        bound = MEMORY_BOUND if index == 1 else None
+        yield measured(GROUP, f"resident memory, {home}", "MB", [memory[index]], bound=bound)

@@ -3,8 +3,9 @@
 This is the only module that knows both ends. It has two tables, of what is watched and of what
 follows, and nested nurseries. Leaving a nursery ends what was started in it, so **the order of
 shutdown is the order of indentation**: on SIGTERM the innermost ends first and nothing new comes
-in; then the sinks carry out the last inventory, within a deadline; then the watch on what they see
-ends. Published slices stay: a restart must not take devices away from those who hold them.
+in; then the kubelet is no longer answered; then the sinks carry out the last inventory, within a
+deadline; then the watch on what they see ends. Published slices and CDI specs stay: a restart must
+not take devices away from those who hold them.
 
 What each part does is said in its own module.
 """
@@ -16,6 +17,7 @@ from collections.abc import Callable, Mapping
 import structlog
 import trio
 
+from liken_events.claims import ClaimsPart
 from liken_events.cluster import Cluster, SliceView
 from liken_events.cluster.choice import in_cluster, kubeconfig
 from liken_events.cluster.directory import DirectoryCluster
@@ -26,9 +28,11 @@ from liken_events.core.model.machine import Machine
 from liken_events.core.model.publish import MAX_OFFERED, Policy
 from liken_events.inbox import Inbox
 from liken_events.latest import Latest
+from liken_events.node_watch import NodeWatch
 from liken_events.reconcile import Reconciler
 from liken_events.sinks.slices import SliceSink, plan_slices
 from liken_events.sources import Source
+from liken_events.sources.looks import Looks
 from liken_events.sources.mounts import MountsSource
 from liken_events.sources.sysfs import Roots, Scanner
 from liken_events.sources.uevent import UeventSource, choose_group
@@ -106,7 +110,8 @@ async def follow_machine(
     *,
     inbox: Inbox | None = None,
     sources: list[Source] | None = None,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    nodes: NodeWatch | None = None,
+    task_status: trio.TaskStatus[Reconciler] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Keeps `inventories` at the newest inventory of the machine, until it is cancelled.
 
@@ -118,7 +123,8 @@ async def follow_machine(
         inventories: where the newest inventory goes.
         inbox: for a caller that marks triggers itself.
         sources: instead of the configured ones.
-        task_status: `started()` once the first inventory is there.
+        nodes: told of each device node that comes.
+        task_status: `started()` with the loop, once the first inventory is there.
     """
     box = inbox if inbox is not None else Inbox()
     reconciler = Reconciler(
@@ -128,12 +134,13 @@ async def follow_machine(
         inventories=inventories,
         timing=config.timing,
         safety_seconds=config.safety_interval,
+        nodes=nodes,
     )
     async with trio.open_nursery() as nursery:
         for source in sources_of(config) if sources is None else sources:
             await nursery.start(follow, source, box)
         await nursery.start(reconciler.run)
-        task_status.started()
+        task_status.started(reconciler)
 
 
 async def run_agent(
@@ -157,6 +164,16 @@ async def run_agent(
         task_status: `started()` once the machine was looked at.
     """
     newest = inventories if inventories is not None else Latest[Inventory]()
+    nodes = NodeWatch()
+    loop: list[Reconciler] = []
+    claims = ClaimsPart(
+        config,
+        cluster,
+        Looks(roots_of(config), policy_of(config)),
+        inventories=newest,
+        nodes=nodes,
+        unsettled=lambda: loop[0].unsettled if loop else frozenset(),
+    )
     view = SliceView()
     slices = SliceSink(cluster, view, config.node_name, divide=config.divide_pool)
     done = trio.Event()
@@ -166,19 +183,28 @@ async def run_agent(
         return True
 
     async def follow_slices() -> bool:
-        await converge(slices, plan_slices, newest, on_done=on_published)
+        await converge(slices, plan_slices, claims.ready, on_done=on_published)
         done.set()
         return False
 
     log.info("agent.starting", node=config.node_name, cluster=cluster.description)
+    await claims.restore()
     async with trio.open_nursery() as watching:
         watching.start_soon(keep_running, "slice watch", watch_slices)
         async with trio.open_nursery() as following:
+            claims.start_following(following)
             following.start_soon(keep_running, "slices", follow_slices)
-            async with trio.open_nursery() as reading:
-                reading.start_soon(_stop_on_signal, reading.cancel_scope)
-                await reading.start(_follow, config, newest, inbox, sources)
-                task_status.started()
+            async with trio.open_nursery() as serving:
+                async with trio.open_nursery() as reading:
+                    reading.start_soon(_stop_on_signal, reading.cancel_scope)
+                    loop.append(
+                        await reading.start(_follow, config, newest, inbox, sources, nodes)
+                    )
+                    await claims.ready.wait_newer(0)  # nobody is answered from an old spec
+                    claims.start_serving(serving)
+                    task_status.started()
+                claims.close()
+                serving.cancel_scope.cancel()
             newest.close()
             with trio.move_on_after(STOP_SECONDS) as deadline:
                 await done.wait()
@@ -186,7 +212,7 @@ async def run_agent(
                 log.warning("agent.stopped_early", waited_seconds=STOP_SECONDS)
             following.cancel_scope.cancel()
         watching.cancel_scope.cancel()
-    log.info("agent.stopped", result="published slices stay")
+    log.info("agent.stopped", result="published slices and CDI specs stay")
 
 
 async def _follow(
@@ -194,11 +220,12 @@ async def _follow(
     inventories: Latest[Inventory],
     inbox: Inbox | None,
     sources: list[Source] | None,
+    nodes: NodeWatch,
     *,
-    task_status: trio.TaskStatus[None],
+    task_status: trio.TaskStatus[Reconciler],
 ) -> None:
     await follow_machine(
-        config, inventories, inbox=inbox, sources=sources, task_status=task_status
+        config, inventories, inbox=inbox, sources=sources, nodes=nodes, task_status=task_status
     )
 
 

@@ -26,6 +26,7 @@ Try it:
   liken-events inventory               what would be published now
   liken-events explain                 every device, and why it is or is not
   liken-events run                     publish, and follow every change
+  liken-events claim usb-1-2-1-0       take a device for a container
   liken-events run --simulate desk     the same on a made-up, changing machine
 """
 
@@ -97,6 +98,41 @@ devices are not.
   liken-events explain --snapshot my-machine.json
 """
 
+_CLAIM = """\
+Claims devices of this machine, where there is no cluster that would: writes the
+claim, waits until the agent ('liken-events run') has prepared it, and prints an
+id for each device that a container runtime takes. DEVICE is a published name,
+or an address that stands for one device.
+
+  liken-events claim usb-1-2-1-0
+  liken-events claim usb-1-2-1-0 pci-0000-00-02-0 --name cam
+  podman run --device $(liken-events claim usb-1-2-1-0) IMAGE
+
+Exit status 1 if the claim waits: it stays, and is prepared when it can be.
+"""
+
+_CLAIMS = """\
+All claims on this machine: the nodes that each device has now, how it fares, or
+why the claim waits.
+
+  liken-events claims
+  liken-events claims -o json | jq -r '.[].devices[].cdi'
+
+states:
+  prepared   its devices are there; the CDI spec has their nodes
+  unhealthy  a device is away, or came back under other numbers
+  waiting    not prepared yet, and why
+  broken     its file cannot be understood
+"""
+
+_RELEASE = """\
+Ends a claim: its devices can be claimed by others, and a USB device that a
+program took from its driver is given back to it.
+
+  liken-events release usb-1-2-1-0
+  liken-events release default/cam
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arguments:
@@ -108,6 +144,8 @@ class Arguments:
         flags: option key to value, None where it was not given.
         output: form of the output (`-o`), where the command has several.
         device: the device that `explain` is asked about.
+        devices: the devices to `claim`.
+        name: name of the claim to make or to release, or None.
         snapshot: a recorded machine to look at instead of this one.
         file: where `snapshot` writes to; None for standard output.
         with_serials: keep serial numbers.
@@ -122,6 +160,8 @@ class Arguments:
     flags: dict[str, Raw | None] = field(default_factory=dict)
     output: str = "table"
     device: str | None = None
+    devices: tuple[str, ...] = ()
+    name: str | None = None
     snapshot: str | None = None
     file: str | None = None
     with_serials: bool = False
@@ -135,6 +175,7 @@ def parse(words: Sequence[str] | None = None) -> Arguments:
     raw = sys.argv[1:] if words is None else list(words)
     typed = vars(_parser().parse_args(raw))
     flags: dict[str, Raw | None] = {option.key: typed.pop(option.key) for option in OPTIONS}
+    typed["devices"] = tuple(typed.get("devices", ()))
     return Arguments(flags=flags, words=tuple(raw), **typed)
 
 
@@ -190,6 +231,20 @@ def _parser() -> argparse.ArgumentParser:
         "-o", dest="file", type=_path, metavar="FILE", help="file to write, not standard output"
     )
     snapshot.add_argument("--with-serials", action="store_true", help="keep serial numbers")
+
+    claim = _command(
+        commands, "claim", _CLAIM, "take devices for a container", "[options] DEVICE..."
+    )
+    claim.add_argument("devices", nargs="+", metavar="DEVICE", help="published name or address")
+    claim.add_argument(
+        "--name", metavar="NAME", help="name of the claim (default: the first device's)"
+    )
+
+    claims = _command(commands, "claims", _CLAIMS, "list claims, their nodes and health")
+    _output(claims, "table", "json")
+
+    release = _command(commands, "release", _RELEASE, "end a claim", "[options] NAME")
+    release.add_argument("name", metavar="NAME", help="name of the claim, or NAMESPACE/NAME")
     return top
 
 

@@ -1,12 +1,13 @@
 """The command line: what is typed, and what becomes of it.
 
-`run` and `watch` follow the machine; `inventory`, `explain` and `snapshot` look at it once. All of
-them take the same options, so that a made-up tree or a recorded machine works like a real one.
+`run` and `watch` follow the machine; `inventory`, `explain` and `snapshot` look at it once;
+`claim`, `claims` and `release` are for a machine without a cluster. All of them take the same
+options, so that a made-up tree or a recorded machine works like a real one.
 Results go to standard output, the log and errors to standard error.
 
 This file picks the command and turns every failure that is known into one sentence and an exit
-status. The words are parsed in `arguments`; the commands are in `commands.look` and
-`commands.follow`.
+status. The words are parsed in `arguments`; the commands are in `commands.look`,
+`commands.follow` and `commands.claims`.
 """
 
 import os
@@ -15,7 +16,7 @@ from collections.abc import Callable
 
 from liken_events import log
 from liken_events.arguments import EXIT_USAGE, Arguments, parse
-from liken_events.commands import CommandError, follow, look
+from liken_events.commands import CommandError, claims, follow, look
 from liken_events.config import CONFIG_VARIABLE, Config, ConfigError, load
 from liken_events.core.model.names import printable
 from liken_events.sources import ScanFailed
@@ -30,6 +31,9 @@ _COMMANDS: dict[str, Callable[[Config, Arguments], int]] = {
     "inventory": look.inventory,
     "explain": look.explain,
     "snapshot": look.snapshot,
+    "claim": claims.claim,
+    "claims": claims.claims,
+    "release": claims.release,
 }
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from liken_events.core.model.prepared import Aliases
 from liken_events.core.timing import Timing
 from liken_events.options import BY_KEY, ENVIRONMENT, Kind, Option, Raw
 
@@ -32,6 +33,12 @@ LONGEST_NODE_NAME = 253 - len("-liken.sh-99")
 _SERVICE_LINK = re.compile(r"(\w+_)?(SERVICE_(HOST|PORT.*)|PORT(_\d+_(TCP|UDP|SCTP).*)?)")
 """What Kubernetes puts into every pod's environment for a service that happens to be named
 `liken-events`, or `liken-events-metrics`."""
+
+CDI_DIRECTORY = "/var/run/cdi"
+RECORD_DIRECTORY = "/run/liken-events"
+"""Both are on a tmpfs: what they hold means nothing after a boot."""
+
+_ALIAS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{4}(=[0-9a-f]{4}:[0-9a-f]{4})+", re.IGNORECASE)
 
 Value: TypeAlias = str | float | bool | tuple[str, ...]
 
@@ -53,7 +60,9 @@ class Config:
     sys_root: str = "/sys"
     dev_root: str = "/dev"
     proc_root: str = "/proc"
-    cdi_dir: str = "/var/run/cdi"
+    cdi_dir: str = CDI_DIRECTORY
+    record_dir: str = ""
+    kubelet: str = "auto"
     kubelet_dir: str = "/var/lib/kubelet"
     pci_ids: str = ""
     uevents: str = "auto"
@@ -67,6 +76,7 @@ class Config:
     safety_interval: float = 600.0
     protect: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
+    alias: tuple[str, ...] = ()
     divide_pool: bool = False
 
     @property
@@ -79,6 +89,11 @@ class Config:
             probing_usb=self.settle_probing_usb,
             probing_pci=self.settle_probing_pci,
         )
+
+    @property
+    def aliases(self) -> Aliases:
+        """The models that are one."""
+        return Aliases(groups=tuple(frozenset(text.lower().split("=")) for text in self.alias))
 
 
 def load(
@@ -108,6 +123,14 @@ def load(
             values[key] = _checked(BY_KEY[key], raw, BY_KEY[key].flag)
     values.setdefault("node_name", socket.gethostname().lower())
     values.setdefault("cluster_dir", default_directory(environ, os.geteuid()))
+    values.setdefault("record_dir", default_records(str(values.get("cdi_dir", CDI_DIRECTORY))))
+    aliases = values.get("alias", ())
+    for alias in aliases if isinstance(aliases, tuple) else ():
+        if not _ALIAS.fullmatch(alias):
+            raise ConfigError(
+                f"--alias: {alias!r} is not of the form vendor:product=vendor:product "
+                "(four hex digits each), such as 1a6e:089a=18d1:9302"
+            )
     name = values["node_name"]
     if not isinstance(name, str) or not NODE_NAME.fullmatch(name) or len(name) > LONGEST_NODE_NAME:
         raise ConfigError(
@@ -127,6 +150,11 @@ def default_directory(environ: Mapping[str, str], uid: int) -> str:
     return os.path.join(state, "liken-events")
 
 
+def default_records(cdi_dir: str) -> str:
+    """Where records go: never into the directory that runtimes read, and with the same life."""
+    return RECORD_DIRECTORY if cdi_dir == CDI_DIRECTORY else f"{cdi_dir}.records"
+
+
 def check_roots(config: Config) -> None:
     """Looks whether the roots are what they should be.
 
@@ -140,6 +168,11 @@ def check_roots(config: Config) -> None:
     if not any(os.path.isdir(os.path.join(config.sys_root, name)) for name in ("bus", "devices")):
         raise ConfigError(
             f"--sys-root: {config.sys_root} is no sysfs tree: it has neither 'bus' nor 'devices'"
+        )
+    if os.path.realpath(config.record_dir) == os.path.realpath(config.cdi_dir):
+        raise ConfigError(
+            f"--record-dir: {config.record_dir} is the CDI directory, which runtimes read; name "
+            "another one"
         )
     if config.pci_ids and not os.path.isfile(config.pci_ids):
         raise ConfigError(f"--pci-ids: {config.pci_ids} is no file")

@@ -34,10 +34,8 @@ LIMITS = {
 }
 """What the kernel says when it gives no watch, and what to do. Anything else is a bug."""
 
-_CONTENT = (
-    flags.CREATE | flags.MOVED_TO | flags.MOVED_FROM | flags.DELETE | flags.CLOSE_WRITE
-    | flags.MODIFY
-)  # fmt: skip
+_NAMES = flags.CREATE | flags.MOVED_TO | flags.MOVED_FROM | flags.DELETE
+_CONTENT = flags.CLOSE_WRITE | flags.MODIFY
 _ITSELF = flags.DELETE_SELF | flags.MOVE_SELF
 _READ_BYTES = 64 * 1024
 
@@ -49,10 +47,16 @@ class DirectoryWatch:
 
     Entering never fails: without inotify it falls back to looking every few seconds, and says so
     once.
+
+    Args:
+        directory: its path; it need not exist.
+        names_only: what is written into its files does not matter. Some kernels tell of each write
+            to a device node, and of those to `/dev/null` there are many.
     """
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, *, names_only: bool = False) -> None:
         self._directory = directory
+        self._mask = _NAMES | _ITSELF | (0 if names_only else _CONTENT)
         self._inotify: INotify | None = None
         self._watched = ""
         self._complained = False
@@ -120,7 +124,7 @@ class DirectoryWatch:
             here = self._directory
             while True:
                 try:
-                    watch = inotify.add_watch(here, _CONTENT | _ITSELF | flags.ONLYDIR)
+                    watch = inotify.add_watch(here, self._mask | flags.ONLYDIR)
                 except (FileNotFoundError, NotADirectoryError):
                     here = os.path.dirname(here) or "/"
                     continue

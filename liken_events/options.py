@@ -80,7 +80,21 @@ OPTIONS = (
         key="cdi_dir",
         kind="path",
         metavar="DIR",
-        help="where CDI specs of prepared claims go",
+        help="where CDI specs of prepared claims go: a directory that the runtime reads",
+    ),
+    Option(
+        key="record_dir",
+        kind="path",
+        metavar="DIR",
+        help="where it is remembered what prepared claims hold (default: /run/liken-events; for "
+        "specs elsewhere, their directory with .records appended)",
+    ),
+    Option(
+        key="kubelet",
+        kind="choice",
+        choices=("auto", "on", "off"),
+        help="whether to register with the kubelet; auto does with an API server, not with a "
+        "directory",
     ),
     Option(
         key="kubelet_dir",
@@ -162,6 +176,13 @@ OPTIONS = (
         metavar="PATTERN",
         help="devices that are not published: address, name, vendor:product or driver=NAME, "
         "with * and ?; may be repeated",
+    ),
+    Option(
+        key="alias",
+        kind="list",
+        metavar="MODELS",
+        help="models that are one device, which comes back with other ids when it is used: "
+        "vendor:product=vendor:product, such as 1a6e:089a=18d1:9302; may be repeated",
     ),
     Option(
         key="divide_pool",

@@ -17,7 +17,7 @@ import structlog
 import trio
 
 from liken_events.core.backoff import Backoff
-from liken_events.core.events import DeviceChanged, MountsChanged, Resync
+from liken_events.core.events import DeviceChanged, MountsChanged, NodeAdded, Resync
 from liken_events.core.model.address import Below, Own, UsbDevice, subject
 from liken_events.core.model.device import Cause, Inventory
 from liken_events.core.model.machine import Machine
@@ -26,6 +26,7 @@ from liken_events.core.model.storage import has_disks
 from liken_events.core.timing import Burst, Settling, Timing
 from liken_events.inbox import Inbox
 from liken_events.latest import Latest
+from liken_events.node_watch import NodeWatch
 from liken_events.sources import Reader, ScanFailed
 
 SAFETY_SECONDS = 600.0
@@ -69,6 +70,7 @@ class Reconciler:
         inventories: Latest[Inventory],
         timing: Timing,
         safety_seconds: float = SAFETY_SECONDS,
+        nodes: NodeWatch | None = None,
     ) -> None:
         self._reader = reader
         self._machine = machine
@@ -76,6 +78,7 @@ class Reconciler:
         self._inventories = inventories
         self._timing = timing
         self._safety_seconds = safety_seconds
+        self._nodes = nodes if nodes is not None else NodeWatch()
         self._settling: Settling[Key] = Settling(timing)
         self._resync: Settling[None] = Settling(timing)
         self._limiter = trio.CapacityLimiter(THREADS)
@@ -104,6 +107,12 @@ class Reconciler:
             while True:
                 await self._wait()
                 await self._turn(nursery)
+
+    @property
+    def unsettled(self) -> frozenset[Key]:
+        """The devices that are waited for or being looked at: what is known of them may be half of
+        what they are about to be."""
+        return frozenset((*self._reading, *self._settling.keys()))
 
     async def _wait(self) -> None:
         """Until something is pending, seen or due."""
@@ -138,6 +147,8 @@ class Reconciler:
             match trigger:
                 case DeviceChanged():
                     gone |= self._note(trigger, marked.at)
+                case NodeAdded():
+                    self._nodes.announce(trigger.node, trigger.path)
                 case MountsChanged():
                     self._doubt_storage(trigger.cause, marked.at)
                 case Resync():
@@ -148,6 +159,8 @@ class Reconciler:
 
     def _note(self, trigger: DeviceChanged, at: float) -> bool:
         """Takes one uevent into account. True if it says that a device is gone, and it is."""
+        if trigger.node:
+            self._nodes.announce(trigger.node, trigger.path)
         found = subject(trigger.path, self._machine.paths)
         is_disk = trigger.subsystem == "block" or trigger.path.startswith(VIRTUAL)
         if is_disk and trigger.action == "remove":

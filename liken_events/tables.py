@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from liken_events.claim_states import ClaimState
 from liken_events.core.model.device import Inventory, Judgement, PublishedDevice
 from liken_events.core.model.names import printable
 from liken_events.report import Change
@@ -30,6 +31,7 @@ NODES_SHOWN = 3
 """Nodes listed in the table on a terminal; a sound card has twenty."""
 
 _STYLES = {"added": "green", "changed": "yellow", "removed": "red"}
+_STATE_STYLES = {"prepared": "green", "unhealthy": "red", "broken": "red"}
 _SIGNS = {"added": "+", "changed": "~", "removed": "-"}
 
 
@@ -102,6 +104,23 @@ def explained(judgements: Iterable[Judgement], out: Console) -> None:
             _cell(judgement.device.driver or "-"),
             cell,
         )
+    _show(table, out)
+
+
+def claims(states: Iterable[ClaimState], out: Console) -> None:
+    """The table of claims: each with its devices, their nodes, and what is wrong."""
+    table = _table("CLAIM", "STATE", "DEVICE", "NODES, OR WHY NOT")
+    for state in states:
+        name = _cell(state.claim, "bold")
+        word = _cell(state.state, _STATE_STYLES.get(state.state, "yellow"))
+        if state.reason or not state.devices:
+            devices = " ".join(device.name for device in state.devices)
+            table.add_row(name, word, _cell(devices or "-"), _cell(state.reason or "-"))
+            continue
+        for device in state.devices:
+            says = device.trouble or " ".join(device.nodes)
+            table.add_row(name, word, _cell(device.name), _cell(says))
+            name = word = Text("") if out.is_terminal else name  # a pipe gets whole lines
     _show(table, out)
 
 

@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 from structlog.typing import EventDict
 from trio.testing import MockClock
 
+import liken_events.rpc  # noqa: F401  # before a test loads grpc: it turns its fork handlers off
 from liken_events.core.model.snapshot import Snapshot
 from liken_events.simulate.namespace import NoNamespace
 from liken_events.simulate.tree import MachineTree

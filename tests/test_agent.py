@@ -22,6 +22,7 @@ from liken_events.core.model.device import Inventory
 from liken_events.core.model.publish import MAX_OFFERED, inventory
 from liken_events.inbox import Inbox
 from liken_events.latest import Latest
+from liken_events.reconcile import Reconciler
 from liken_events.simulate.tree import MachineTree
 from liken_events.sources import SourceLost
 from tests.fakes.agents import QUICK, STICK, STICK_NAME, Build, Launch, devices
@@ -41,6 +42,9 @@ def config_of(tree: MachineTree, **more: object) -> Config:
         dev_root=tree.dev,
         proc_root=tree.proc,
         pci_ids=tree.pci_ids,
+        cdi_dir=f"{tree.root}/cdi",
+        record_dir=f"{tree.root}/records",
+        kubelet="off",
         settle_quiet=0.05,
         **more,  # type: ignore[arg-type]
     )
@@ -90,7 +94,7 @@ async def test_the_program_publishes_follows_and_stops(
     flags = {
         "node-name": "n1", "cluster": "directory", "cluster-dir": str(tmp_path / "cluster"),
         "sys-root": tree.sys, "dev-root": tree.dev, "proc-root": tree.proc,
-        "pci-ids": tree.pci_ids, "uevents": "kernel",
+        "pci-ids": tree.pci_ids, "uevents": "kernel", "cdi-dir": str(tmp_path / "cdi"),
     }  # fmt: skip
     with started(*(f"--{name}={value}" for name, value in flags.items())) as run:
         try:
@@ -156,7 +160,7 @@ async def following(
             number = await inventories.wait_newer(number)
             seen.append([device.name for device in inventories.get().offered])
 
-    async def follow(task_status: trio.TaskStatus[None]) -> None:
+    async def follow(task_status: trio.TaskStatus[Reconciler]) -> None:
         await follow_machine(config, inventories, sources=list(sources), task_status=task_status)
 
     async with trio.open_nursery() as nursery:

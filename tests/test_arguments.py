@@ -11,7 +11,19 @@ from liken_events.core.model.device import Reason
 from liken_events.options import OPTIONS, Option
 from tests.fakes.typed import typed
 
-COMMANDS = ("run", "watch", "inventory", "explain", "snapshot")
+COMMANDS = (
+    "run",
+    "watch",
+    "inventory",
+    "explain",
+    "snapshot",
+    "claim",
+    "claims",
+    "release",
+)
+NEEDED = {"claim": ["usb-1-2-1-0"], "release": ["cam"]}
+"""What a command cannot do without."""
+
 PROGRAM = "liken-events"
 
 
@@ -55,7 +67,7 @@ def test_without_flags_nothing_is_set_and_a_table_is_wanted() -> None:
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.key)
 def test_every_command_takes_every_setting(command: str, option: Option) -> None:
     words, value = given(option)
-    flags = parse([command, *words]).flags
+    flags = parse([command, *words, *NEEDED.get(command, [])]).flags
     assert {key: flag for key, flag in flags.items() if flag is not None} == {option.key: value}
 
 
@@ -74,6 +86,10 @@ def test_what_a_command_takes_of_its_own_is_kept() -> None:
     assert (explain.device, explain.output, explain.snapshot) == ("1-2:1.0", "json", "-")
     snapshot = parse(["snapshot", "-o", "x.json", "--with-serials", "--config=c.toml"])
     assert (snapshot.file, snapshot.with_serials, snapshot.config) == ("x.json", True, "c.toml")
+    claim = parse(["claim", "usb-1-2-1-0", "1-3:1.0", "--name=cam"])
+    assert (claim.devices, claim.name) == (("usb-1-2-1-0", "1-3:1.0"), "cam")
+    assert parse(["claims", "-o", "json"]).output == "json"
+    assert parse(["release", "default/cam"]).name == "default/cam"
 
 
 def test_the_words_are_kept_as_they_were_typed() -> None:

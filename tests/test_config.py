@@ -51,12 +51,18 @@ EXAMPLES: dict[str, tuple[str, str, Any]] = {
     "number": ("1.5", "1.5", 1.5),
     "list": ('["a", "b c"]', "a, b c,", ("a", "b c")),
     "switch": ("true", "true", True),
+    "alias": (
+        '["1A6E:089a=18d1:9302"]',
+        "1A6E:089a=18d1:9302",
+        ("1A6E:089a=18d1:9302",),
+    ),
 }
+"""A value of each kind, and of each setting that takes only some values of its kind."""
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.key)
 def test_every_setting_can_be_given_in_all_three_ways(tmp_path: Path, option: Option) -> None:
-    written, text, expected = EXAMPLES[option.kind]
+    written, text, expected = EXAMPLES.get(option.key) or EXAMPLES[option.kind]
     if option.kind == "choice":
         written, text, expected = f'"{option.choices[-1]}"', option.choices[-1], option.choices[-1]
     flag: Raw = list(expected) if option.kind == "list" else expected

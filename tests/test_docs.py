@@ -203,6 +203,9 @@ def test_the_readme_shows_every_command() -> None:
         "inventory",
         "explain",
         "snapshot",
+        "claim",
+        "claims",
+        "release",
     }
 
 

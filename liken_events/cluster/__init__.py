@@ -1,10 +1,11 @@
-"""Where slices live: one protocol, two homes.
+"""Where slices and claims live: one protocol, two homes.
 
-On a cluster, ResourceSlices are objects of the API server. On a machine without one they are files
-in a directory, of exactly the same form. The agent knows only this protocol.
+On a cluster, ResourceSlices and ResourceClaims are objects of the API server. On a machine without
+one they are files in a directory, of exactly the same form. The agent knows only this protocol.
 
 What was observed is kept fresh by a watch and is not polled: `watch_slices` follows this node's
 slices into a `SliceView`, the sink plans against the view, and a write puts its own outcome there.
+A claim is read when it is needed, as the kubelet does: what was seen of it before may be old.
 
 The two homes are `cluster.kubernetes` and `cluster.directory`, and `cluster.choice` tells which of
 them is meant; what to write is decided by `core.plan.slices`.
@@ -16,6 +17,7 @@ from typing import Protocol
 
 import trio
 
+from liken_events.core.model.claims import ClaimReference
 from liken_events.core.model.json import Json
 from liken_events.core.plan.slices import CreateSlice, DeleteSlice, ObservedSlice, PatchSlice
 from liken_events.latest import Latest
@@ -180,7 +182,7 @@ def _number(version: str) -> int:
 
 
 class Cluster(Protocol):
-    """A home of ResourceSlices."""
+    """A home of ResourceSlices and ResourceClaims."""
 
     @property
     def description(self) -> str:
@@ -219,4 +221,16 @@ class Cluster(Protocol):
 
     async def delete_slice(self, change: DeleteSlice) -> None:
         """Deletes a slice; one that is gone already is no error. Raises Unavailable, Conflict."""
+        ...
+
+    async def read_claim(self, reference: ClaimReference) -> Mapping[str, Json] | None:
+        """The ResourceClaim object of that namespace and name as it is now, whatever its uid; None
+        if there is none. `core.model.claims.read_claim` understands both.
+
+        Reading many at a time, or in vain, does not hold up the other calls. It takes 20 s at
+        most.
+
+        Raises:
+            Unavailable: it could not be told.
+        """
         ...

@@ -1,12 +1,13 @@
 """Slices as files: a machine with no cluster, and the default where there is none.
 
 `DIR/resourceslices/<name>.yaml` is exactly the object that would be sent to an API server. People
-read it, tools on the same machine watch it, and podman is served from the same state.
+read it, tools on the same machine watch it, and podman is served from the same state. Claims are
+files beside them.
 
 This file writes such files whole, under a temporary name that is then renamed, so that a reader
 never sees half of one and a full disk leaves the old one as it was. It follows the directory by
 inotify, so that a file that somebody removes or edits is put right at once. What to write is
-decided in `core.plan.slices`.
+decided in `core.plan.slices`; claims are read by `cluster.claim_files`.
 """
 
 import contextlib
@@ -19,23 +20,30 @@ import structlog
 import trio
 
 from liken_events.cluster import Conflict, SliceView, Unavailable
+from liken_events.cluster.claim_files import CLAIMS, ClaimFiles
+from liken_events.cluster.claim_names import BadName
 from liken_events.cluster.slice_file import Emitter, load_slice
+from liken_events.core.model.claims import ClaimReference
 from liken_events.core.model.json import Json
 from liken_events.core.plan.slice_body import DRIVER, slice_name
 from liken_events.core.plan.slices import CreateSlice, DeleteSlice, ObservedSlice, PatchSlice
 from liken_events.inotify import DirectoryWatch
 
 SLICES = "resourceslices"
-CLAIMS = "resourceclaims"
 ENDING = ".yaml"
 
 log = structlog.get_logger()
 
 
 class DirectoryCluster:
-    """A directory that stands for an API server."""
+    """A directory that stands for an API server.
+
+    Attributes:
+        claims: the files that are its claims.
+    """
 
     def __init__(self, directory: str) -> None:
+        self.claims = ClaimFiles(directory)
         self._slices = os.path.join(directory, SLICES)
         self._directory = directory
         self._known: dict[str, ObservedSlice] = {}
@@ -105,6 +113,13 @@ class DirectoryCluster:
                 f"cannot remove {self._path(change.name)}: {error.strerror}"
             ) from None
         self._known.pop(change.name, None)
+
+    async def read_claim(self, reference: ClaimReference) -> Mapping[str, Json] | None:
+        """See `Cluster.read_claim`. A file that cannot be understood is no answer for now."""
+        try:
+            return self.claims.read(reference.namespace, reference.name)
+        except BadName:
+            return None
 
     def _path(self, name: str) -> str:
         return os.path.join(self._slices, name + ENDING)

@@ -1,25 +1,28 @@
-"""A Kubernetes API server as the home of slices.
+"""A Kubernetes API server as the home of slices and claims.
 
 The server answers a change with the whole object, 50 KB for a full slice; asked for its metadata
 alone it answers with 500 bytes. It refuses a change for many reasons that pass, and for a few that
 do not.
 
 This file sends the agent's short calls. Each runs in a worker thread with a bound, and the threads
-are bounded in number, so that a server that hangs costs four threads and nothing else. How the
-server is reached is `cluster.kubernetes_access`, what answers mean `cluster.kubernetes_answer`,
-following slices `cluster.kubernetes_watch`. Only the agent imports this module, and only if there
-is a cluster: the client library behind it takes 20 MB.
+are bounded in number, so that a server that hangs costs a few threads and nothing else. Reading
+claims has connections and threads of its own: many pods may start while slices are written, and
+neither waits for the other. How the server is reached is `cluster.kubernetes_access`, what answers
+mean `cluster.kubernetes_answer`, following slices `cluster.kubernetes_watch`. Only the agent
+imports this module, and only if there is a cluster: the client library behind it takes 20 MB.
 """
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Self
 from urllib.parse import quote
 
 import trio
 
 from liken_events.cluster import SliceView, Unavailable
+from liken_events.cluster.claim_names import is_claim_name, is_namespace
 from liken_events.cluster.kubernetes_access import (
     ANSWER_SECONDS,
     CONNECT_SECONDS,
@@ -30,6 +33,7 @@ from liken_events.cluster.kubernetes_access import (
 )
 from liken_events.cluster.kubernetes_answer import Answer, refusal
 from liken_events.cluster.kubernetes_watch import PATH, RESOURCE, THREADS, Follower, Pace
+from liken_events.core.model.claims import KIND, ClaimReference
 from liken_events.core.model.json import Json
 from liken_events.core.plan.slices import CreateSlice, DeleteSlice, ObservedSlice, PatchSlice
 
@@ -40,6 +44,22 @@ and a look at the Node; two places may be taken by calls that hang."""
 CALL_SECONDS = CONNECT_SECONDS + ANSWER_SECONDS + 5.0
 """Bound for a whole call, waiting for a thread included; an answer that trickles never ends by the
 other two."""
+
+CLAIMS_PATH = "/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}"
+CLAIMS = "resourceclaims"
+
+CLAIM_CALLS = 16
+"""Claims read at a time, and connections kept for them: as many as there are prepare calls at a
+time. Each reads one claim after the other."""
+
+CLAIM_ANSWER_SECONDS = 8.0
+"""As `ANSWER_SECONDS`, and shorter: the kubelet waits for its own answer, and a server that died
+without a word is found again by a second try. Kubernetes' own objective for reading one object is
+1 s (99th percentile)."""
+
+CLAIM_SECONDS = CONNECT_SECONDS + CLAIM_ANSWER_SECONDS
+"""Bound for reading a claim, waiting for a thread included. A thread that was given up is free
+again soon after."""
 
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 """What is wanted as an answer; the second part is for servers that know no first."""
@@ -64,6 +84,8 @@ class KubernetesCluster:
         self._calls = Client(load, connections=CALLS)
         self._watches = Client(load, connections=THREADS)
         self._threads = trio.CapacityLimiter(CALLS)
+        self._claims = Client(load, connections=CLAIM_CALLS, answer_seconds=CLAIM_ANSWER_SECONDS)
+        self._claim_threads = trio.CapacityLimiter(CLAIM_CALLS)
         self._pace = pace if pace is not None else Pace()
 
     @classmethod
@@ -139,10 +161,39 @@ class KubernetesCluster:
         if answer.status not in (200, 202) and not answer.is_missing:
             raise refusal("delete", RESOURCE, answer)
 
+    async def read_claim(self, reference: ClaimReference) -> Mapping[str, Json] | None:
+        """See `Cluster.read_claim`."""
+        namespace, name = reference.namespace, reference.name
+        if not is_namespace(namespace) or not is_claim_name(name):
+            return None  # it is not, and asking for it may be asking for something else
+        path = CLAIMS_PATH.format(namespace=namespace, name=name)
+        answer = await self._answer(
+            partial(self._get_claim, path),
+            seconds=CLAIM_SECONDS,
+            threads=self._claim_threads,
+            thread_name="liken-claim",
+        )
+        if answer.is_missing:
+            return None
+        if answer.status != 200:
+            refused = refusal("get", CLAIMS, answer)
+            raise refused if isinstance(refused, Unavailable) else Unavailable(refused.reason)
+        body = answer.json()
+        if body.get("kind") != KIND:
+            raise Unavailable("the server answered something that is no claim")
+        return body
+
     def close(self) -> None:
         """Closes idle connections. Calls that are under way go on."""
-        self._calls.close()
-        self._watches.close()
+        for client in (self._calls, self._watches, self._claims):
+            client.close()
+
+    def _get_claim(self, path: str) -> Answer:
+        try:
+            return self._claims.call("GET", path)
+        except Unavailable:
+            self._claims.close()  # those that are kept may be as dead, and each would be tried
+            raise
 
     async def _call(
         self,
@@ -151,7 +202,7 @@ class KubernetesCluster:
         body: Mapping[str, Json] | list[Json] | None = None,
         content_type: str = JSON,
     ) -> Answer:
-        """Sends one request from a worker thread. Raises Unavailable if no answer comes."""
+        """Sends one request. Raises Unavailable if no answer comes."""
 
         def call() -> Answer:
             return self._calls.call(
@@ -162,9 +213,22 @@ class KubernetesCluster:
                 accept=METADATA_ONLY,
             )
 
-        with trio.move_on_after(CALL_SECONDS):
+        return await self._answer(
+            call, seconds=CALL_SECONDS, threads=self._threads, thread_name="liken-call"
+        )
+
+    async def _answer(
+        self,
+        call: Callable[[], Answer],
+        *,
+        seconds: float,
+        threads: trio.CapacityLimiter,
+        thread_name: str,
+    ) -> Answer:
+        """Calls from a worker thread. Raises Unavailable if that takes too long."""
+        with trio.move_on_after(seconds):
             return await trio.to_thread.run_sync(
-                call, thread_name="liken-call", abandon_on_cancel=True, limiter=self._threads
+                call, thread_name=thread_name, abandon_on_cancel=True, limiter=threads
             )
         raise Unavailable(f"{self._calls.host} did not answer in time")
 

@@ -145,18 +145,22 @@ class Client:
         host: the server's URL, for people.
     """
 
-    def __init__(self, load: Load, *, connections: int) -> None:
+    def __init__(
+        self, load: Load, *, connections: int, answer_seconds: float | None = None
+    ) -> None:
         """Reads the configuration; nothing is sent yet.
 
         Args:
             load: reads the configuration, also anew after a 401.
             connections: how many are kept open; as many as there may be requests at a time.
+            answer_seconds: another bound for silence than `ANSWER_SECONDS`.
 
         Raises:
             BadConfiguration: see there.
         """
         self._load = load
         self._connections = connections
+        self._answer_seconds = ANSWER_SECONDS if answer_seconds is None else answer_seconds
         self._lock = threading.Lock()
         self._current: _Loaded | None = self._reload()
         self.host = str(self._current.configuration.host)
@@ -208,7 +212,7 @@ class Client:
                 url,
                 body=body,
                 headers={**_identity(loaded.configuration), **(headers or {})},
-                timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=ANSWER_SECONDS),
+                timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=self._answer_seconds),
                 retries=False,
                 preload_content=False,
             )

@@ -9,8 +9,7 @@ goes is left to `cluster.directory`.
 
 from collections.abc import Mapping
 
-import yaml
-
+from liken_events.cluster.plain_yaml import NotPlain, emit, load
 from liken_events.core.model.json import Json
 
 KEPT_TEXTS = 1024
@@ -32,9 +31,9 @@ class Emitter:
         spec = body.get("spec")
         devices = spec.get("devices") if isinstance(spec, dict) else None
         if not isinstance(spec, dict) or not isinstance(devices, list) or not devices:
-            return _emit(dict(body))
+            return emit(dict(body))
         # `devices` is written last, at the end of `spec`, which is written last.
-        head = _emit(
+        head = emit(
             {
                 **{name: value for name, value in body.items() if name != "spec"},
                 "spec": {name: value for name, value in spec.items() if name != "devices"},
@@ -60,8 +59,8 @@ def dump_slice(body: Mapping[str, Json]) -> str:
 def load_slice(text: str) -> dict[str, Json] | None:
     """The object in a file; None if the text is no YAML, or no object with metadata and spec."""
     try:
-        body = yaml.load(text, Loader=yaml.CSafeLoader)
-    except (yaml.YAMLError, ValueError, RecursionError):
+        body = load(text)
+    except NotPlain:
         return None
     if not isinstance(body, dict) or body.get("kind") != "ResourceSlice":
         return None
@@ -72,17 +71,5 @@ def load_slice(text: str) -> dict[str, Json] | None:
 
 def _list_item(device: Json) -> str:
     """A device as one item of the list below `devices:`."""
-    lines = _emit(device).rstrip("\n").split("\n")
+    lines = emit(device).rstrip("\n").split("\n")
     return f"  - {lines[0]}\n" + "".join(f"{_INDENT}{line}\n" for line in lines[1:])
-
-
-class _Dumper(yaml.CSafeDumper):
-    """Writes an object that occurs twice twice, and not as a reference that only YAML knows."""
-
-    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002  # the library's argument
-        return True
-
-
-def _emit(value: Json) -> str:
-    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=4096)
-    return text

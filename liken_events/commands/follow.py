@@ -18,12 +18,14 @@ import trio
 from liken_events import tables
 from liken_events.agent import choose_cluster, follow_machine, policy_of, roots_of, run_agent
 from liken_events.arguments import Arguments
+from liken_events.claims import check_kubelet_dir
 from liken_events.commands import demo
 from liken_events.config import Config, check_roots
 from liken_events.core.model import publish
 from liken_events.core.model.device import Inventory, PublishedDevice
 from liken_events.core.model.json import dump
 from liken_events.latest import Latest
+from liken_events.reconcile import Reconciler
 from liken_events.report import changes, log_change
 from liken_events.sources.sysfs import Scanner
 
@@ -45,6 +47,7 @@ def run(config: Config, arguments: Arguments) -> int:
             sys.stdout.flush()
             return demo.simulate(config, arguments, arguments.simulate_if_empty)
     cluster = choose_cluster(config, os.environ)
+    check_kubelet_dir(config, cluster)
     teller = Teller()
     trio.run(lambda: run_agent(config, cluster, on_published=teller.tell))
     return 0
@@ -98,6 +101,6 @@ async def _watch(config: Config, as_json: bool) -> None:
 
 
 async def _follow(
-    config: Config, inventories: Latest[Inventory], *, task_status: trio.TaskStatus[None]
+    config: Config, inventories: Latest[Inventory], *, task_status: trio.TaskStatus[Reconciler]
 ) -> None:
     await follow_machine(config, inventories, task_status=task_status)

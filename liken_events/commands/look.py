@@ -16,7 +16,7 @@ from liken_events.arguments import Arguments
 from liken_events.cluster.slice_file import dump_slice
 from liken_events.commands import CommandError
 from liken_events.config import Config, check_roots
-from liken_events.core.model import publish, recording
+from liken_events.core.model import publish, reading, recording
 from liken_events.core.model.device import Inventory, Judgement, PublishedDevice
 from liken_events.core.model.json import Json, dump
 from liken_events.core.model.names import device_name
@@ -99,7 +99,7 @@ def read_snapshot(path: str) -> Snapshot:
         return recording.from_json(text)
     except OSError as error:
         raise CommandError(f"{path}: cannot be read: {error.strerror}") from None
-    except (recording.RecordingError, UnicodeDecodeError) as error:
+    except (reading.ReadingError, UnicodeDecodeError) as error:
         raise CommandError(f"{path}: is no snapshot: {error}") from None
 
 

@@ -28,17 +28,38 @@ class DeviceChanged:
         subsystem: the uevent's subsystem, `""` when it named none.
         synthetic: true when somebody wrote to the device's `uevent` file (the kernel then adds
             `SYNTH_UUID`): such an `add` tells of no new device and is followed by no `bind`.
+        node: path of the device node that came with an `add`, `""` if none did.
     """
 
     path: str
     action: str
     subsystem: str = ""
     synthetic: bool = False
+    node: str = ""
 
     @property
     def cause(self) -> str:
         """One line for logs: what the kernel said."""
         return f"{self.action} {self.path.rpartition('/')[2]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeAdded:
+    """A device that is of no bus that is published came with a device node: one made by a program
+    (uinput, uhid, v4l2loopback). Its path may be one that a prepared claim still names.
+
+    Attributes:
+        path: kernel path of the device, as in `DeviceChanged`.
+        node: path of the node.
+    """
+
+    path: str
+    node: str
+
+    @property
+    def cause(self) -> str:
+        """One line for logs."""
+        return f"add {self.node}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,4 +87,4 @@ class Resync:
         return f"resync of {self.source}: {self.reason}"
 
 
-Trigger: TypeAlias = DeviceChanged | MountsChanged | Resync
+Trigger: TypeAlias = DeviceChanged | NodeAdded | MountsChanged | Resync

@@ -83,7 +83,7 @@ class Scanner:
             ScanFailed: a bus is there and cannot be listed, or the machine has run out of
                 something.
         """
-        found = (self.device(key) for key in self._keys())
+        found = (self.device(key) for key in self.slots())
         devices = sort_devices(device for device in found if device is not None)
         return Snapshot(devices=devices, storage=self._storage.read(anew=True))
 
@@ -120,7 +120,8 @@ class Scanner:
             raise ScanFailed(f"cannot read {key.bus} {key.address}: {error}") from error
         return device
 
-    def _keys(self) -> Iterator[Key]:
+    def slots(self) -> Iterator[Key]:
+        """The slots that the buses list, in the order of a snapshot. Raises ScanFailed."""
         for bus in BUSES:
             try:
                 names = self._files.names(f"{self._sys}/bus/{bus}/devices")

@@ -12,7 +12,9 @@ from structlog.typing import EventDict
 from liken_events.cluster import Conflict, SliceView, Unavailable
 from liken_events.cluster.directory import DirectoryCluster
 from liken_events.cluster.slice_file import dump_slice, load_slice
+from liken_events.core.model.claims import ClaimReference
 from liken_events.core.plan.slices import CreateSlice, DeleteSlice, ObservedSlice, PatchSlice
+from tests.cluster.claim_bodies import OTHER_UID, UID, claim_body
 from tests.fakes.mount_namespace import MountNamespace
 from tests.fakes.slices import NAME, NODE, device_names, slice_body
 
@@ -311,3 +313,40 @@ async def test_a_read_only_directory_is_said_to_be_one(
 async def test_nothing_owns_a_slice_without_a_cluster(home: Home) -> None:
     assert await home.cluster.node_uid(NODE) is None
     assert home.cluster.description == f"directory {home.slices.parent}"
+
+
+async def test_a_claim_is_read_from_its_file_as_it_is_now(home: Home) -> None:
+    camera = ClaimReference(namespace="default", name="camera", uid=UID)
+    assert await home.cluster.read_claim(camera) is None
+    home.cluster.claims.write(claim_body("a"))
+    assert await home.cluster.read_claim(camera) == claim_body("a")
+    path = home.slices.parent / "resourceclaims" / "default" / "camera.yaml"
+    path.write_text(path.read_text().replace(UID, OTHER_UID))
+    assert await home.cluster.read_claim(camera) == claim_body("a", uid=OTHER_UID)
+    path.write_text("{broken")
+    with pytest.raises(Unavailable, match=r"camera\.yaml cannot be understood"):
+        await home.cluster.read_claim(camera)
+    home.cluster.claims.remove("default", "camera")
+    assert await home.cluster.read_claim(camera) is None
+
+
+@pytest.mark.parametrize("name", ["", "..", "../resourceslices/n1-liken.sh", "/etc/passwd", "A"])
+async def test_no_claim_has_a_name_that_leads_elsewhere(home: Home, name: str) -> None:
+    await home.create("a")
+    for namespace, claim in (("default", name), (name, "n1-liken.sh")):
+        reference = ClaimReference(namespace=namespace, name=claim, uid=UID)
+        assert await home.cluster.read_claim(reference) is None
+
+
+async def test_a_file_that_yaml_can_make_endless_is_no_slice(home: Home) -> None:
+    laughs = "a0: &a0 [x]\n" + "".join(
+        f"a{number}: &a{number} [{', '.join([f'*a{number - 1}'] * 9)}]\n"
+        for number in range(1, 30)
+    )
+    text = dump_slice(slice_body("x", name="theirs"))
+    home.write(text + laughs, "theirs")
+    home.write(text + "more: !!bool perhaps\n", "odd")
+    async with followed(home) as seen:
+        home.write(text + "# a remark\n" + laughs, "theirs")
+        home.write(dump_slice(slice_body("a")))
+        await seen.until({NAME: ["a"]})

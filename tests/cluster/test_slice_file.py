@@ -100,7 +100,7 @@ def test_a_slice_without_devices_is_a_slice(spec: dict[str, Json]) -> None:
         "kind: ResourceSlice\nmetadata: {}\nspec: text\n",
         "kind: ResourceSlice\nmetadata: {}\nspec: {}\n---\nkind: Other\n",
         "!!python/object/apply:os.getpid []",
-        "kind: ResourceSlice\nmetadata: {a: 2001-13-99}\nspec: {}\n",
+        "kind: ResourceSlice\nmetadata: {a: !!timestamp 2001-13-99}\nspec: {}\n",
     ],
 )
 def test_what_is_no_slice_is_none(text: str) -> None:

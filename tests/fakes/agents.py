@@ -61,6 +61,8 @@ class Agent:
             f"--node-name={NODE}",
             "--cluster=directory",
             f"--cluster-dir={directory}",
+            f"--cdi-dir={directory}/cdi",
+            f"--record-dir={directory}/records",
             f"--sys-root={tree.sys}",
             f"--dev-root={tree.dev}",
             f"--proc-root={tree.proc}",

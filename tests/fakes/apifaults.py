@@ -8,6 +8,8 @@ from typing import Literal, TypeAlias
 from tests.fakes.apirules import ApiError
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+CLAIM = "/resourceclaims/"
+"""In the path of one claim, which begins with its namespace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +29,10 @@ class Request:
     @property
     def is_list(self) -> bool:
         return self.method == "GET" and self.path.startswith(SLICES) and not self.is_watch
+
+    @property
+    def is_claim(self) -> bool:
+        return self.method == "GET" and CLAIM in self.path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

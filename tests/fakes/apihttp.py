@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tests.fakes.apifaults import SLICES, Close, Hold, Lines, Raw, Request
 from tests.fakes.apirules import ApiError
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tests.fakes.apiserver import ApiServer
 
 NODES = "/api/v1/nodes/"
+NAMESPACES = "/apis/resource.k8s.io/v1/namespaces/"
 POLL_SECONDS = 0.02
 
 
@@ -97,6 +98,9 @@ class Handler(BaseHTTPRequestHandler):
         match request.method, parts.path:
             case "GET", path if path.startswith(NODES):
                 self._send_object(200, state.node(name), request)
+            case "GET", path if path.startswith(NAMESPACES) and request.is_claim:
+                namespace = path.removeprefix(NAMESPACES).partition("/")[0]
+                self._send_object(200, state.claim(unquote(namespace), unquote(name)), request)
             case "GET", path if path == SLICES and "watch" in query:
                 self._watch(query)
             case "GET", path if path == SLICES:

@@ -154,6 +154,7 @@ class ApiServer:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
+    request_queue_size = 128  # with less, clients that come together wait for a second SYN
 
     def __init__(self, address: tuple[str, int], handler: type[Handler], api: ApiServer) -> None:
         self.api = api

@@ -27,7 +27,7 @@ class Change:
 
 
 class State:
-    """ResourceSlices and Nodes.
+    """ResourceSlices, ResourceClaims and Nodes.
 
     Every change counts the version up and is kept for watches, the newest `window` of them. All
     methods are thread-safe.
@@ -40,6 +40,7 @@ class State:
         self.version = 1
         self.slices: dict[str, dict[str, Any]] = {}
         self.nodes: dict[str, dict[str, Any]] = {}
+        self.claims: dict[tuple[str, str], dict[str, Any]] = {}
         self.history: list[Change] = []
         self.forgotten = 0
         self._made = 0
@@ -58,6 +59,23 @@ class State:
             if name not in self.nodes:
                 raise _not_found("", "nodes", name)
             return copy.deepcopy(self.nodes[name])
+
+    def add_claim(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Makes a ResourceClaim, or puts it in the place of another; with a uid if it has none.
+        No watch is told: nobody watches claims."""
+        new = copy.deepcopy(dict(body))
+        with self.lock:
+            self.version += 1
+            metadata = {**self._identity(new["metadata"]["name"]), **new["metadata"]}
+            new["metadata"] = {**metadata, "resourceVersion": str(self.version)}
+            self.claims[metadata["namespace"], metadata["name"]] = new
+            return copy.deepcopy(new)
+
+    def claim(self, namespace: str, name: str) -> dict[str, Any]:
+        with self.lock:
+            if (namespace, name) not in self.claims:
+                raise _not_found("resource.k8s.io", "resourceclaims", name)
+            return copy.deepcopy(self.claims[namespace, name])
 
     def slice(self, name: str) -> dict[str, Any]:
         with self.lock:

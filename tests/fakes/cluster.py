@@ -1,11 +1,14 @@
-"""A home of slices in memory, which can refuse, hang, lose a race, and drop fields."""
+"""A home of slices and claims in memory, which can refuse, hang, lose a race, and drop fields."""
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 import trio
 
 from liken_events.cluster import ClusterError, Conflict, SliceView
+from liken_events.core.model.claims import ClaimReference
+from liken_events.core.model.json import Json
 from liken_events.core.plan.slices import (
     CreateSlice,
     DeleteSlice,
@@ -27,6 +30,9 @@ class FakeCluster:
         uid_asked: how often it was asked for.
         drops: fields of a device that it does not know.
         free: writes wait until it is set.
+        claims: what it holds, namespace and name to object, or what reading it ends with.
+        claims_read: all claims that were asked for, oldest first.
+        claims_free: reading a claim waits until it is set.
     """
 
     description = "memory"
@@ -40,6 +46,10 @@ class FakeCluster:
         self.drops: frozenset[str] = frozenset()
         self.free = trio.Event()
         self.free.set()
+        self.claims: dict[tuple[str, str], dict[str, Any] | ClusterError] = {}
+        self.claims_read: list[ClaimReference] = []
+        self.claims_free = trio.Event()
+        self.claims_free.set()
         self._version = 0
         self._views: list[SliceView] = []
 
@@ -80,6 +90,15 @@ class FakeCluster:
     async def delete_slice(self, change: DeleteSlice) -> None:
         await self._arrive(change)
         self.delete(change.name)
+
+    async def read_claim(self, reference: ClaimReference) -> Mapping[str, Json] | None:
+        await trio.lowlevel.checkpoint()
+        self.claims_read.append(reference)
+        await self.claims_free.wait()
+        found = self.claims.get((reference.namespace, reference.name))
+        if isinstance(found, ClusterError):
+            raise found
+        return copy.deepcopy(found)
 
     def edit(self, name: str, **spec: Any) -> None:
         """Somebody else changes a slice."""

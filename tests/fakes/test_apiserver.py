@@ -140,3 +140,16 @@ def test_every_request_is_recorded_with_its_size(api: ApiServer) -> None:
     request = api.requests[-1]
     assert (request.method, request.path) == ("GET", f"{SLICES}/{NAME}")
     assert 60 < request.size < 300
+
+
+def test_a_claim_is_answered_by_namespace_and_name(api: ApiServer) -> None:
+    path = "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims/{}"
+    made = api.state.add_claim({"metadata": {"namespace": "default", "name": "camera"}})
+    assert ask(api, "GET", path.format("default", "camera")) == (200, made)
+    code, status = ask(api, "GET", path.format("other", "camera"))
+    assert (code, status["reason"]) == (404, "NotFound")
+    assert status["details"] == {
+        "name": "camera",
+        "group": "resource.k8s.io",
+        "kind": "resourceclaims",
+    }

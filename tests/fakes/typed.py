@@ -74,6 +74,7 @@ def _status(run: Callable[[list[str]], int], words: tuple[str, ...]) -> int:
 def at(tree: MachineTree) -> list[str]:
     """The flags that make a command look at a machine of files."""
     return [
+        f"--cdi-dir={tree.root}/cdi",
         f"--sys-root={tree.sys}",
         f"--dev-root={tree.dev}",
         f"--proc-root={tree.proc}",

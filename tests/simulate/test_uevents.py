@@ -72,7 +72,9 @@ def test_in_process_bytes_are_understood_by_the_agent() -> None:
 
     InProcessFeed(taken.append).send([STICK])
 
-    assert decode(taken[0]) == DeviceChanged(path=STICK.devpath, action="add", subsystem="usb")
+    assert decode(taken[0]) == DeviceChanged(
+        path=STICK.devpath, action="add", subsystem="usb", node="/dev/bus/usb/001/004"
+    )
 
 
 def test_libudev_receives_every_property_of_every_event(build: Build) -> None:

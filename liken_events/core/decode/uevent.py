@@ -13,7 +13,7 @@ anything is taken to pieces. It accepts any bytes and never raises. Reading the 
 
 import sys
 
-from liken_events.core.events import DeviceChanged, Resync, Trigger
+from liken_events.core.events import DeviceChanged, NodeAdded, Resync, Trigger
 
 ACTIONS = frozenset({"add", "remove", "change", "bind", "unbind", "move", "online", "offline"})
 """`kobject_actions` of the kernel."""
@@ -37,6 +37,8 @@ VIRTUAL_DISKS = (
 )
 """Devices that lie on no bus and still matter: what filesystems stand on is followed through
 them."""
+VIRTUAL_LOOP = b"/devices/virtual/block/loop"
+"""No device on a bus has such a node; container hosts make and remove them all the time."""
 
 
 def decode(data: bytes, *, truncated: bool = False) -> Trigger | None:
@@ -56,7 +58,7 @@ def decode(data: bytes, *, truncated: bool = False) -> Trigger | None:
     if path is None or not action:
         return Resync(source="uevent", reason="truncated event") if truncated else None
     if not matters(path) or action not in ACTIONS:
-        return None
+        return _program_made(path, properties) if action == "add" else None
     text = path.decode("utf-8", "surrogateescape")
     if truncated or not properties.endswith(b"\0"):
         return DeviceChanged(path=text, action=action)
@@ -65,6 +67,7 @@ def decode(data: bytes, *, truncated: bool = False) -> Trigger | None:
         action=action,
         subsystem=_text(_value(properties, b"SUBSYSTEM=")),
         synthetic=b"\0SYNTH_UUID=" in properties,
+        node=_node(properties) if action == "add" else "",
     )
 
 
@@ -73,6 +76,21 @@ def matters(path: bytes) -> bool:
     if not path.startswith(DEVICES):
         return False  # modules, drivers, slab caches, filesystems
     return not path.startswith(VIRTUAL) or path.startswith(VIRTUAL_DISKS)
+
+
+def _program_made(path: bytes, properties: bytes) -> NodeAdded | None:
+    """A virtual device that came with a node, which no bus knows of. Interfaces and queues, the
+    bulk of all noise, have none."""
+    node = _node(properties) if path.startswith(VIRTUAL) else ""
+    if not node or path.startswith(VIRTUAL_LOOP):
+        return None
+    return NodeAdded(path=path.decode("utf-8", "surrogateescape"), node=node)
+
+
+def _node(properties: bytes) -> str:
+    """Path of the node that an event tells of; the kernel names it below `/dev`, udevd whole."""
+    name = _text(_value(properties, b"DEVNAME=")).removeprefix("/dev/")
+    return "/dev/" + name if name else ""
 
 
 def _subject(properties: bytes) -> tuple[str, bytes | None]:

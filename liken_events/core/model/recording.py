@@ -7,11 +7,11 @@ names the place that is wrong.
 What the values mean is said in `core.model.snapshot`.
 """
 
-import json
-from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
 from liken_events.core.model.json import Json, dump
+from liken_events.core.model.names import printable
+from liken_events.core.model.reading import FORMAT_KEY, Place, ReadingError, parse
 from liken_events.core.model.snapshot import (
     Bus,
     Device,
@@ -32,10 +32,6 @@ FORMAT = 1
 out."""
 
 
-class RecordingError(ValueError):
-    """The text is not a snapshot; the message names the place and what was expected there."""
-
-
 def to_json(snapshot: Snapshot) -> str:
     """The snapshot as JSON text that ends with a newline and can be encoded as UTF-8.
 
@@ -44,11 +40,11 @@ def to_json(snapshot: Snapshot) -> str:
     """
     storage = snapshot.storage
     body: dict[str, Json] = {
-        "format": FORMAT,
+        FORMAT_KEY: FORMAT,
         "devices": [_device_to_json(device) for device in snapshot.devices],
         "storage": {
-            "uses": [_plain(use) for use in storage.uses],
-            "disks": [_plain(disk) for disk in storage.disks],
+            "uses": [plain(use) for use in storage.uses],
+            "disks": [plain(disk) for disk in storage.disks],
             **({} if storage.unknown is None else {"unknown": storage.unknown}),
         },
     }
@@ -59,17 +55,10 @@ def from_json(text: str) -> Snapshot:
     """Reads what `to_json` wrote.
 
     Raises:
-        RecordingError: the text is no JSON, or a value is missing or of the wrong type; the
+        ReadingError: the text is no JSON, or a value is missing or of the wrong type; the
             message says which.
     """
-    try:
-        raw: Json = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise RecordingError(f"not JSON: {error}") from None
-    top = _Place(raw, "the snapshot")
-    version = top.integer("format")
-    if version > FORMAT:
-        raise RecordingError(f"format {version} is newer than this program reads ({FORMAT})")
+    top = parse(text, "the snapshot", newest=FORMAT)
     storage = top.place("storage")
     return Snapshot(
         devices=sort_devices(_device_from_json(place) for place in top.places("devices")),
@@ -81,7 +70,7 @@ def from_json(text: str) -> Snapshot:
     )
 
 
-def _plain(value: Node | Disk | Use) -> dict[str, Json]:
+def plain(value: Node | Disk | Use) -> dict[str, Json]:
     """A flat value as JSON: fields that have their defaults are left out, except the minor
     number."""
     out: dict[str, Json] = {}
@@ -103,9 +92,9 @@ def _device_to_json(device: Device) -> dict[str, Json]:
         if content is not None:
             out[name] = content
     if device.nodes:
-        out["nodes"] = [_plain(node) for node in device.nodes]
+        out["nodes"] = [plain(node) for node in device.nodes]
     if device.bus_node is not None:
-        out["bus_node"] = _plain(device.bus_node)
+        out["bus_node"] = plain(device.bus_node)
     if device.hidden_disks:
         out["hidden_disks"] = list(device.hidden_disks)
     return out
@@ -114,73 +103,30 @@ def _device_to_json(device: Device) -> dict[str, Json]:
 _TEXTS = ("driver", "modalias", "vendor", "product", "class_code", "serial", "maker", "model")
 
 
-class _Place:
-    """A JSON object and where it stands, so that an error can name both."""
-
-    def __init__(self, raw: Json, where: str) -> None:
-        if not isinstance(raw, dict):
-            raise RecordingError(f"{where}: expected an object")
-        self._raw: Mapping[str, Json] = raw
-        self._where = where
-
-    def _error(self, key: str, expected: str) -> RecordingError:
-        return RecordingError(f"{self._where}: '{key}' should be {expected}")
-
-    def has(self, key: str) -> bool:
-        return self._raw.get(key) is not None
-
-    def text(self, key: str) -> str:
-        value = self._raw.get(key)
-        if not isinstance(value, str):
-            raise self._error(key, "text")
-        return value
-
-    def text_or_none(self, key: str) -> str | None:
-        return None if self._raw.get(key) is None else self.text(key)
-
-    def texts(self, key: str) -> tuple[str, ...]:
-        value = self._raw.get(key, [])
-        if not isinstance(value, list):
-            raise self._error(key, "a list of texts")
-        found = tuple(item for item in value if isinstance(item, str))
-        if len(found) != len(value):
-            raise self._error(key, "a list of texts")
-        return found
-
-    def integer(self, key: str, default: int | None = None) -> int:
-        value = self._raw.get(key, default)
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise self._error(key, "a whole number")
-        return value
-
-    def place(self, key: str) -> "_Place":
-        return _Place(self._raw.get(key, {}), f"{self._where}, {key}")
-
-    def places(self, key: str) -> "Sequence[_Place]":
-        value = self._raw.get(key, [])
-        if not isinstance(value, list):
-            raise self._error(key, "a list")
-        return [_Place(item, f"{self._where}, {key}[{index}]") for index, item in enumerate(value)]
-
-
-def _device_from_json(place: _Place) -> Device:
+def key_from_json(place: Place) -> Key:
+    """A slot from its `bus` and `address`. Raises ReadingError."""
     bus = place.text("bus")
     buses: dict[str, Bus] = {"pci": "pci", "usb": "usb"}
     if bus not in buses:
-        raise RecordingError(f"bus '{bus}' is neither pci nor usb")
+        raise ReadingError(f"bus '{printable(bus)}' is neither pci nor usb")
+    return Key(bus=buses[bus], address=place.text("address"))
+
+
+def _device_from_json(place: Place) -> Device:
     raw_bus_node = place.place("bus_node") if place.has("bus_node") else None
     texts = {name: place.text_or_none(name) for name in _TEXTS}
     return Device(
-        key=Key(bus=buses[bus], address=place.text("address")),
+        key=key_from_json(place),
         path=place.text("path"),
-        nodes=sort_nodes(_node_from_json(node) for node in place.places("nodes")),
-        bus_node=None if raw_bus_node is None else _node_from_json(raw_bus_node),
+        nodes=sort_nodes(node_from_json(node) for node in place.places("nodes")),
+        bus_node=None if raw_bus_node is None else node_from_json(raw_bus_node),
         hidden_disks=tuple(sorted(place.texts("hidden_disks"))),
         **texts,
     )
 
 
-def _node_from_json(place: _Place) -> Node:
+def node_from_json(place: Place) -> Node:
+    """A node from what `plain` made of it. Raises ReadingError."""
     return Node(
         path=place.text("path"),
         subsystem=place.text_or_none("subsystem"),
@@ -190,7 +136,7 @@ def _node_from_json(place: _Place) -> Node:
     )
 
 
-def _disk_from_json(place: _Place) -> Disk:
+def _disk_from_json(place: Place) -> Disk:
     return Disk(
         name=place.text("name"),
         number=place.text("number"),
@@ -201,7 +147,7 @@ def _disk_from_json(place: _Place) -> Disk:
     )
 
 
-def _use_from_json(place: _Place) -> Use:
+def _use_from_json(place: Place) -> Use:
     return Use(
         what=place.text("what"),
         fstype=place.text("fstype"),

@@ -25,6 +25,9 @@ GRAPHICS_COMPANIONS = ("drm_dp_aux_dev", "i2c-dev")
 to nobody:
 holding it grants display takeover."""
 
+PARTS = ("", "-display", *("-" + name.replace("_", "-") for name in GRAPHICS_COMPANIONS))
+"""What the name of a published device may end in; the primary's in nothing."""
+
 AUDIO = frozenset({"sound", "input"})
 """A sound card's nodes: ALSA registers an input device for each jack that it can sense."""
 

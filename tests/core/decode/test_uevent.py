@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from liken_events.core.decode.uevent import ACTIONS, decode
-from liken_events.core.events import DeviceChanged, Resync
+from liken_events.core.events import DeviceChanged, NodeAdded, Resync
 from liken_events.simulate.uevents import Uevent
 
 STICK = "/devices/pci0000:00/0000:00:14.0/usb1/1-2/1-2:1.0"
@@ -200,7 +200,11 @@ def test_an_event_without_its_end_is_not_trusted_beyond_its_device() -> None:
 @given(st.binary(max_size=200), st.booleans())
 def test_any_bytes_are_accepted(data: bytes, truncated: bool) -> None:
     found = decode(data, truncated=truncated)
-    assert found is None or isinstance(found, DeviceChanged) or (found == LOST and truncated)
+    assert (
+        found is None
+        or isinstance(found, DeviceChanged | NodeAdded)
+        or (found == LOST and truncated)
+    )
 
 
 @given(st.sampled_from([BOUND, BOUND_BY_UDEV]), st.data())

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from liken_events.core.model.recording import FORMAT, RecordingError, from_json, to_json
+from liken_events.core.model.reading import ReadingError
+from liken_events.core.model.recording import FORMAT, from_json, to_json
 from liken_events.core.model.snapshot import (
     Device,
     Disk,
@@ -250,7 +251,7 @@ def storage(**changes: object) -> str:
 def test_what_is_no_snapshot_is_refused_with_the_place_that_is_wrong(
     text: str, message: str
 ) -> None:
-    with pytest.raises(RecordingError) as caught:
+    with pytest.raises(ReadingError) as caught:
         from_json(text)
     assert str(caught.value).startswith(message)
 
@@ -286,7 +287,7 @@ def test_any_value_in_any_place_is_read_or_refused(data: st.DataObject) -> None:
     text = json.dumps(body)
     try:
         found = from_json(text)
-    except RecordingError:
+    except ReadingError:
         return
     assert found.devices == sort_devices(found.devices)
     assert from_json(to_json(found)) == found

@@ -1,0 +1,1 @@
+"""The kubelet's messages, made from `packaging/protos` by `packaging/check-stubs --write`."""

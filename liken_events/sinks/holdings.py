@@ -1,0 +1,220 @@
+"""What prepared claims hold, in memory as in the files.
+
+A spec is read by the runtime whenever it starts a container, so it has to be right at any moment,
+and above all must never name another device's node. What an event says, and what was read for the
+slice, may be old by then; so each write here is decided on a fresh look.
+
+This file holds the prepared claims and tells of their health. Whatever changes files runs alone,
+in a worker thread, in `sinks.spec_writer`; which claims are to be prepared and when to refresh is
+decided in `sinks.cdi`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+import structlog
+import trio
+
+from liken_events.core.model.claims import Claim, DeviceHealth, Refused
+from liken_events.core.model.device import Inventory
+from liken_events.core.model.health import health, merged
+from liken_events.core.model.names import printable
+from liken_events.core.model.prepared import Prepared, Sight
+from liken_events.latest import Latest
+from liken_events.node_watch import NodeWatch
+from liken_events.sinks.spec_files import SpecFiles
+from liken_events.sinks.spec_writer import Conflict, Rewritten, SpecWriter
+
+T = TypeVar("T")
+
+log = structlog.get_logger()
+
+
+class Holdings:
+    """The prepared claims of this machine.
+
+    Attributes:
+        health: how the devices fare that are held; set when it changes, at first with the first
+            refresh.
+    """
+
+    def __init__(self, *, files: SpecFiles, writer: SpecWriter, nodes: NodeWatch) -> None:
+        self.health: Latest[tuple[DeviceHealth, ...]] = Latest()
+        self._files = files
+        self._writer = writer
+        self._nodes = nodes
+        self._lock = trio.Lock()
+        self._threads = trio.CapacityLimiter(1)
+        self._prepared: dict[str, Prepared] = {}
+        self._sights: dict[str, Mapping[str, Sight]] = {}
+        self._unwritten: set[str] = set()
+        self._changed = trio.Event()
+
+    @property
+    def prepared(self) -> Mapping[str, Prepared]:
+        """The prepared claims by uid."""
+        return self._prepared
+
+    async def wait_some(self) -> None:
+        """Waits until at least one claim is prepared."""
+        while not self._prepared:
+            await self._changed.wait()
+
+    async def restore(self) -> None:
+        """Takes over what an earlier run left. Nothing of another boot is taken over."""
+        async with self._lock:
+            try:
+                found = await self._in_thread(self._writer.load)
+            except OSError as error:
+                log.warning("claims.unreadable", reason=str(error))
+                return
+            self._prepared = {item.reference.uid: item for item in found.prepared}
+            for path, reason in found.problems:
+                log.warning("claims.broken_file", path=path, reason=reason)
+            for uid in found.dropped:
+                log.info("claims.dropped", uid=uid, reason="not of this boot, or not certain")
+            if self._prepared:
+                log.info("claims.restored", prepared=len(self._prepared))
+            self._tell_change()
+
+    async def hold(self, claim: Claim, node: str) -> Prepared | Refused | Conflict:
+        """Prepares a claim's devices, all or none; changes nothing unless it returns `Prepared`.
+
+        Args:
+            claim: with at least one device.
+            node: this node's name, which is the pool's.
+        """
+        uid = claim.reference.uid
+        async with self._lock:
+            try:
+                outcome = await self._in_thread(
+                    lambda: self._writer.hold(claim, node, self._prepared)
+                )
+            except OSError as error:
+                return Refused(
+                    reason=f"{self._file(error, uid)} could not be written: {_why(error)}"
+                )
+            if not isinstance(outcome, Rewritten):
+                return outcome
+            self._prepared[uid] = outcome.prepared
+            self._sights[uid] = outcome.sights
+            self._unwritten.discard(uid)
+            self._tell_change()
+            self._tell_health()
+            return outcome.prepared
+
+    async def end(self, uid: str) -> Refused | None:
+        """Removes all that a claim left; why it could not, if it could not."""
+        async with self._lock:
+            try:
+                await self._in_thread(lambda: self._files.remove(uid))
+            except OSError as error:
+                return Refused(
+                    reason=f"{self._file(error, uid)} could not be removed: {_why(error)}"
+                )
+            self._prepared.pop(uid, None)
+            self._sights.pop(uid, None)
+            self._unwritten.discard(uid)
+            self._tell_change()
+            self._tell_health()
+            return None
+
+    async def refresh(self, inventory: Inventory) -> bool:
+        """Makes every spec say what its devices are now. Claims whose devices are as they were
+        last seen to be are not looked at.
+
+        Returns:
+            False if it has to be done again after a while: something could not be read or written,
+            or a device was seen in the middle of a change of which the inventory does not know.
+            It may never come to know of it, if the device is as before in the end.
+        """
+        async with self._lock:
+            doubtful = [uid for uid in self._prepared if self._is_doubtful(uid, inventory)]
+            if doubtful:
+                announced = dict(self._nodes.announced)
+                claims = [self._prepared[uid] for uid in doubtful]
+                done = await self._in_thread(
+                    lambda: self._writer.rewrite(claims, inventory, announced)
+                )
+                self._take(doubtful, done)
+                self._watch()
+            self._tell_health()
+            return not self._unwritten and all(self._is_known(u, inventory) for u in doubtful)
+
+    def _is_doubtful(self, uid: str, inventory: Inventory) -> bool:
+        sights = self._sights.get(uid)
+        return (
+            sights is None
+            or uid in self._unwritten
+            # Whose a path is can change with every device.
+            or not all(sight.is_usable for sight in sights.values())
+            or not self._is_known(uid, inventory)
+            or not self._files.is_as_written(uid)
+        )
+
+    def _is_known(self, uid: str, inventory: Inventory) -> bool:
+        """Whether an inventory has a claim's devices as they were last seen."""
+        return all(
+            self._writer.sight(device, inventory.judgement(device.key))
+            == self._sights[uid][device.name]
+            for device in self._prepared[uid].devices
+        )
+
+    def _take(self, doubtful: Iterable[str], done: Mapping[str, Rewritten]) -> None:
+        for uid in doubtful:
+            result = done.get(uid)
+            if result is None:
+                self._unwritten.add(uid)
+                continue
+            self._unwritten.discard(uid)
+            self._prepared[uid] = result.prepared
+            self._sights[uid] = result.sights
+            if result.is_written:
+                log.info(
+                    "claim.refreshed",
+                    claim=str(result.prepared.reference),
+                    uid=uid,
+                    devices={name: str(s.presence) for name, s in result.sights.items()},
+                    nodes=[node.path for s in result.sights.values() for node in s.nodes],
+                )
+
+    def _tell_change(self) -> None:
+        """Says that other claims are prepared now, and which paths are to be watched.
+
+        Those of devices that are there too: between the moment that one leaves and the moment
+        that this is known, another may come with its path.
+        """
+        self._changed.set()
+        self._changed = trio.Event()
+        self._watch()
+
+    def _watch(self) -> None:
+        self._nodes.watch(
+            node.path
+            for item in self._prepared.values()
+            for device in item.devices
+            for node in device.nodes
+        )
+
+    def _tell_health(self) -> None:
+        """Publishes what changed of the devices' health."""
+        found = merged(
+            health(device, sights[device.name])
+            for uid, sights in self._sights.items()
+            for device in self._prepared[uid].devices
+        )
+        if not self.health.number or self.health.get() != found:
+            self.health.set(found)
+
+    def _file(self, error: OSError, uid: str) -> str:
+        """The file that an error is about."""
+        return printable(str(error.filename or self._files.spec_path(uid)))
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await trio.to_thread.run_sync(
+            work, thread_name="liken-claims", limiter=self._threads
+        )
+
+
+def _why(error: OSError) -> str:
+    return error.strerror or str(error)

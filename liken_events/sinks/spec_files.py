@@ -1,0 +1,263 @@
+"""CDI specs and records of prepared claims, as files.
+
+A container runtime reads each `*.json` of the CDI directory whole: one bad byte and the claim's
+devices are gone. It notices a file that is written or renamed within the directory, and leaves
+other endings alone. At a boot the directory is empty, and the numbers in anything older are
+somebody else's.
+
+This file writes specs (`liken.sh-<uid>.json`) and, in a directory that no runtime reads, records
+(`<uid>.json`), each under a name that no reader takes for a spec until it is whole. It reads them
+back at a start and sets aside what cannot be read. It touches no file that has another name, or
+holds a spec of another kind. What is in a spec is decided in `core.plan.cdi`, in a record in
+`core.model.claim_record`; how one file is written is said in `sinks.whole_files`.
+"""
+
+import contextlib
+import json
+import os
+from dataclasses import dataclass, field
+
+from liken_events.core.model import claim_record
+from liken_events.core.model.claims import ClaimReference
+from liken_events.core.model.prepared import Prepared
+from liken_events.core.model.reading import ReadingError
+from liken_events.core.plan.cdi import KIND, device_names
+from liken_events.sinks.whole_files import read, remove, replace, set_aside, signature
+
+PREFIX = "liken.sh-"
+ENDING = ".json"
+TEMPORARY = ".tmp"
+
+SPEC_MODE = 0o644
+"""Rootless podman reads specs as the user."""
+
+RECORD_MODE = 0o600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What was there at a start.
+
+    Attributes:
+        prepared: claims with a record of this boot.
+        orphans: uid of each spec that has none, to the published names in it.
+        broken: paths that could not be read, each with why; they were set aside.
+        outdated: uids of claims from another boot; they were removed.
+        stuck: paths that should have been removed and could not be, each with why.
+    """
+
+    prepared: tuple[Prepared, ...] = ()
+    orphans: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    broken: tuple[tuple[str, str], ...] = ()
+    outdated: tuple[str, ...] = ()
+    stuck: tuple[tuple[str, str], ...] = ()
+
+
+class SpecFiles:
+    """The files of all prepared claims. Methods block; one at a time may write.
+
+    Args:
+        cdi: the directory that runtimes read.
+        records: the directory of our records.
+        boot: id of this boot.
+    """
+
+    def __init__(self, *, cdi: str, records: str, boot: str) -> None:
+        self._cdi = cdi
+        self._records = records
+        self._boot = boot
+        self._written: dict[str, tuple[str, tuple[int, int, int]]] = {}
+
+    def spec_path(self, uid: str) -> str:
+        """Where a claim's spec is."""
+        return os.path.join(self._cdi, PREFIX + uid + ENDING)
+
+    def load(self) -> Found:
+        """Reads what an earlier run left, and tidies what it left half done. One claim's files
+        never keep another claim from being found.
+
+        Raises:
+            OSError: a directory that is there cannot be read.
+        """
+        self._sweep()
+        prepared: dict[str, Prepared] = {}
+        broken: list[tuple[str, str]] = []
+        outdated: list[str] = []
+        stuck: dict[str, tuple[str, str]] = {}
+        for name in _names(self._records, "", ENDING):
+            path = os.path.join(self._records, name)
+            try:
+                claim, boot = claim_record.from_json(read(path))
+                if claim.reference.uid + ENDING != name:
+                    raise ReadingError("it is the record of another claim")
+                if not claim.devices:
+                    raise ReadingError("it holds no device")
+            except (OSError, ValueError) as error:
+                broken.append((set_aside(path), str(error)))
+                continue
+            uid = claim.reference.uid
+            if boot == self._boot:
+                prepared[uid] = claim
+                continue
+            try:
+                self.remove(uid)
+                outdated.append(uid)
+            except OSError as error:
+                stuck[uid] = str(error.filename), error.strerror or str(error)
+        orphans: dict[str, tuple[str, ...]] = {}
+        for name in _names(self._cdi, PREFIX, ENDING):
+            uid = name.removeprefix(PREFIX).removesuffix(ENDING)
+            path = os.path.join(self._cdi, name)
+            if not ClaimReference(namespace="", name="", uid=uid).is_valid or uid in stuck:
+                continue
+            try:
+                names = _devices(read(path))
+            except (OSError, ValueError) as error:
+                broken.append((set_aside(path), str(error)))
+                continue
+            if names is not None and uid not in prepared:
+                orphans[uid] = device_names(uid, names)
+        return Found(
+            prepared=tuple(prepared.values()),
+            orphans=orphans,
+            broken=tuple(broken),
+            outdated=tuple(outdated),
+            stuck=tuple(stuck.values()),
+        )
+
+    def peek(self) -> tuple[Prepared, ...]:
+        """The claims with a record of this boot, for a look from outside: nothing is tidied, and
+        what cannot be read is left out.
+
+        Raises:
+            OSError: the records may not be read by this user.
+        """
+        found = []
+        for name in _names(self._records, "", ENDING):
+            try:
+                claim, boot = claim_record.from_json(read(os.path.join(self._records, name)))
+            except PermissionError:
+                raise
+            except (OSError, ValueError):
+                continue
+            if boot == self._boot:
+                found.append(claim)
+        return tuple(found)
+
+    def read_spec(self, uid: str) -> str | None:
+        """The text of a claim's spec; None if there is none that can be read."""
+        try:
+            return read(self.spec_path(uid))
+        except (OSError, ValueError):
+            return None
+
+    def is_as_written(self, uid: str) -> bool:
+        """Whether a claim's spec is still the very file that was written."""
+        known = self._written.get(uid)
+        return known is not None and signature(self.spec_path(uid)) == known[1]
+
+    def write_spec(self, uid: str, text: str) -> bool:
+        """Makes a claim's spec say this. A file that says so already is left alone: same inode,
+        same time. Returns whether it was written.
+
+        Raises:
+            OSError: it could not be; what was there is still there.
+        """
+        path = self.spec_path(uid)
+        known = self._written.get(uid)
+        if known is None or known[0] != text or signature(path) != known[1]:
+            if self.read_spec(uid) != text:
+                draft = f".{PREFIX}{uid}{TEMPORARY}"
+                replace(path, draft, text, mode=SPEC_MODE, directory_mode=0o755)
+                self._remember(uid, text, path)
+                return True
+            self._remember(uid, text, path)
+        return False
+
+    def write_record(self, prepared: Prepared) -> None:
+        """Writes a claim's record.
+
+        Raises:
+            OSError: it could not be written; what was there is still there.
+        """
+        uid = prepared.reference.uid
+        text = claim_record.to_json(prepared, self._boot)
+        draft = f".{PREFIX}{uid}{TEMPORARY}"
+        replace(self._record(uid), draft, text, mode=RECORD_MODE, directory_mode=0o700)
+
+    def remove_record(self, uid: str) -> None:
+        """Removes a claim's record alone. Raises OSError."""
+        remove(self._record(uid))
+
+    def remove(self, uid: str) -> None:
+        """Removes a claim's spec, then its record; what is not there is removed already.
+
+        In this order a crash in between leaves a claim that is still known, and whoever ends it
+        asks again.
+
+        Raises:
+            OSError: one of them could not be removed.
+        """
+        remove(self.spec_path(uid))
+        self._written.pop(uid, None)
+        remove(self._record(uid))
+
+    def _record(self, uid: str) -> str:
+        return os.path.join(self._records, uid + ENDING)
+
+    def _remember(self, uid: str, text: str, path: str) -> None:
+        written = signature(path)
+        if written is not None:
+            self._written[uid] = text, written
+
+    def _sweep(self) -> None:
+        """Removes what a killed run was just writing."""
+        for directory in (self._cdi, self._records):
+            for name in _names(directory, "." + PREFIX, TEMPORARY):
+                with contextlib.suppress(OSError):
+                    os.unlink(os.path.join(directory, name))
+
+
+def boot_id(proc: str = "/proc") -> str:
+    """The kernel's random id of this boot; `""` where there is none, as in a made-up tree."""
+    try:
+        with open(os.path.join(proc, "sys/kernel/random/boot_id"), encoding="ascii") as file:
+            return file.read().strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _names(directory: str, start: str, end: str) -> list[str]:
+    try:
+        names = os.listdir(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    hidden = start.startswith(".")
+    return sorted(
+        name
+        for name in names
+        if name.startswith(start) and name.endswith(end) and (hidden or not name.startswith("."))
+    )
+
+
+def _devices(text: str) -> list[str] | None:
+    """The names of the devices in a spec of ours; None for one of another kind, which somebody
+    else wrote.
+
+    Raises:
+        ValueError: it is no spec.
+    """
+    try:
+        body = json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply to be ours") from None
+    fields = body if isinstance(body, dict) else {}
+    if fields.get("kind", KIND) != KIND:
+        return None
+    devices = fields.get("devices")
+    if not isinstance(devices, list) or not devices:
+        raise ValueError("it is no CDI spec")
+    names = [device.get("name") if isinstance(device, dict) else None for device in devices]
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError("a device in it has no name")
+    return [str(name) for name in names]

@@ -1,0 +1,103 @@
+"""Small files that are there whole or not at all.
+
+A reader may look at any moment, and the power may go at any moment. A file that is written in
+place is half a file for a while; one that is renamed into place is the old one or the new one.
+A directory that cannot be written refuses a removal before it looks whether there is anything to
+remove.
+
+This file reads, writes and removes single files so that each step may be the last one. Which files
+there are is decided in `sinks.spec_files`.
+"""
+
+import contextlib
+import os
+
+ASIDE = ".broken"
+"""What is put behind the name of a file that cannot be read: kept for a look, and read by
+nobody."""
+
+LONGEST = 1 << 20
+"""Characters of a file of ours at most: a claim has 32 devices, and a device some dozen nodes."""
+
+
+def read(path: str) -> str:
+    """The text of a file.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no text, or too much of it.
+    """
+    with open(path, encoding="utf-8") as file:
+        text = file.read(LONGEST + 1)
+    if len(text) > LONGEST:
+        raise ValueError("it is too long to be ours")
+    return text
+
+
+def replace(path: str, temporary: str, text: str, *, mode: int, directory_mode: int) -> None:
+    """Makes a file say this, and its directory if there is none.
+
+    Args:
+        path: where it is.
+        temporary: name that it has in the same directory while it is written.
+        text: what it says.
+        mode: of the file, whatever the umask is.
+        directory_mode: of its directory, if that has to be made; whatever the umask is.
+
+    Raises:
+        OSError: it cannot be written; it names the path. What was there is still there, and
+            nothing else.
+    """
+    directory = os.path.dirname(path)
+    draft = os.path.join(directory, temporary)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        if not os.path.isdir(directory):
+            os.makedirs(directory, exist_ok=True)
+            os.chmod(directory, directory_mode)
+        try:
+            with open(os.open(draft, flags, mode), "w", encoding="utf-8") as file:
+                os.fchmod(file.fileno(), mode)
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(draft)
+            raise
+    except OSError as error:
+        # A full disk names no file, and the draft's name says nothing to anybody.
+        raise OSError(error.errno, error.strerror, path) from error
+
+
+def remove(path: str) -> None:
+    """Removes a file; one that is not there is removed already.
+
+    Raises:
+        OSError: it is there, or may be, and cannot be removed.
+    """
+    try:
+        os.unlink(path)
+    except OSError:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            os.lstat(path)
+            raise
+
+
+def set_aside(path: str) -> str:
+    """Renames what cannot be read; returns its new path, or the old one if it cannot be moved."""
+    try:
+        os.replace(path, path + ASIDE)
+    except OSError:
+        return path
+    return path + ASIDE
+
+
+def signature(path: str) -> tuple[int, int, int] | None:
+    """What changes with every write of a file; None if there is no such file."""
+    try:
+        found = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
