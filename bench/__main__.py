@@ -22,7 +22,7 @@ from typing import NoReturn
 from rich.console import Console
 from rich.table import Table
 
-from bench import claims, idle, latency, machine, noise, polling, scale, scan, storm
+from bench import claims, deviceplugin, idle, latency, machine, noise, polling, scale, scan, storm
 from bench.effort import FULL, NORMAL, QUICK, Effort
 from bench.measurement import Measurement
 from bench.trees import Trees
@@ -36,6 +36,7 @@ GROUPS: dict[str, Callable[[Trees, Effort], Iterator[Measurement]]] = {
     "latency": latency.measure,
     "storm": storm.measure,
     "claims": claims.measure,
+    "deviceplugin": deviceplugin.measure,
     "idle": idle.measure,
     "polling": polling.measure,
 }

@@ -61,12 +61,13 @@ def measure(trees: Trees, effort: Effort) -> Iterator[Measurement]:
     tree, directory = trees.machine(DEVICES), trees.directory()
     kubelet = os.path.join(directory, "kubelet")
     os.makedirs(os.path.join(kubelet, "plugins_registry"))
+    plugins = ("--device-plugin-dir", os.path.join(kubelet, "device-plugins"))
     specs = os.path.join(directory, "cdi")
     os.makedirs(specs)
     with ApiServer() as api:
         api.state.add_node(NODE)
         kubeconfig = write_kubeconfig(Path(trees.root) / "kubeconfig-claims", api.url)
-        options = ("--kubelet", "on", "--kubelet-dir", kubelet, "--cdi-dir", specs)
+        options = ("--kubelet", "on", "--kubelet-dir", kubelet, "--cdi-dir", specs, *plugins)
         with AgentProcess(tree, directory, options, kubeconfig=kubeconfig) as agent:
             with Plugin(os.path.join(kubelet, "plugins/liken.sh/dra.sock")) as plugin:
                 yield from _refreshes(api, plugin, tree, specs, effort)

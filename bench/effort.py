@@ -16,6 +16,7 @@ class Effort:
         poll_seconds: of the look at agents that poll while nothing happens.
         changes: of the machine, while two agents poll.
         change_seconds: over which these are spread.
+        restarts: of a kubelet.
     """
 
     rounds: int = 5
@@ -25,6 +26,7 @@ class Effort:
     poll_seconds: float = 21.0
     changes: int = 50
     change_seconds: float = 45.0
+    restarts: int = 200
 
 
 NORMAL = Effort()
@@ -36,6 +38,7 @@ QUICK = Effort(
     poll_seconds=11.0,
     changes=5,
     change_seconds=5.0,
+    restarts=20,
 )
 # Just short of the safety interval of 600 s, whose look is accounted for by itself.
 FULL = Effort(rounds=9, quiet_seconds=500.0, poll_seconds=590.0, change_seconds=600.0)

@@ -36,6 +36,7 @@ def measure(trees: Trees, effort: Effort) -> Iterator[Measurement]:
     """All numbers of this group."""
     tree, directory, kubelet = trees.machine(DEVICES), trees.directory(), trees.directory()
     os.makedirs(os.path.join(kubelet, "plugins_registry"))
+    plugins = ("--device-plugin-dir", os.path.join(kubelet, "device-plugins"))
     with ApiServer() as api, SliceFile(directory, SLICE) as file:
         api.state.add_node(NODE)
         kubeconfig = write_kubeconfig(Path(trees.root) / "kubeconfig", api.url)
@@ -44,7 +45,7 @@ def measure(trees: Trees, effort: Effort) -> Iterator[Measurement]:
         whole = AgentProcess(
             tree,
             trees.directory(),
-            ("--kubelet-dir", kubelet, "--node-name", f"{NODE}-2"),
+            ("--kubelet-dir", kubelet, *plugins, "--node-name", f"{NODE}-2"),
             kubeconfig=kubeconfig,
         )
         with alone, joined, whole:

@@ -1,7 +1,10 @@
-"""Two other agents made of the same code, to compare with: `python -m bench.variants NAME run …`.
+"""Other agents made of the same code, to compare with: `python -m bench.variants NAME run …`.
 
 `poller` has no source of events: it reads the whole machine at each safety interval and publishes
 what differs, by the same plan and the same sink. That is what agents do that do not listen.
+
+`late` hears nothing of the kubelet: it looks every second whether there is another one, and tries
+again five seconds after it failed to register, as device plugins do.
 
 `unfiltered` is the agent on a kernel that takes no socket filter: it reads and discards the noise
 itself.
@@ -9,6 +12,7 @@ itself.
 
 import os
 import sys
+from typing import Any
 
 import trio
 
@@ -18,11 +22,14 @@ from liken_events.agent import choose_cluster, run_agent
 from liken_events.arguments import parse
 from liken_events.commands.follow import Teller
 from liken_events.config import load
+from liken_events.core.backoff import Backoff
+from liken_events.latest import Latest
 from liken_events.sources import uevent_filter
 
 _MODULE = "bench.variants"
 
 POLLER = Variant(module=_MODULE, words=("poller",))
+LATE = Variant(module=_MODULE, words=("late",))
 UNFILTERED = Variant(module=_MODULE, words=("unfiltered",))
 
 
@@ -36,6 +43,45 @@ def _poll(words: list[str]) -> int:
     return 0
 
 
+LOOK_SECONDS, AGAIN_SECONDS = 1.0, 5.0
+"""Between two looks at the kubelet's socket, and at most after a registration that failed."""
+
+
+class _Unheard(Latest[Any]):
+    """What nobody is woken by, but by `tick`."""
+
+    def set(self, value: object) -> None:
+        pass
+
+    def tick(self) -> None:
+        super().set(None)
+
+
+def _run_late(words: list[str]) -> int:
+    from liken_events.servers import device_registration
+    from liken_events.servers.socket_life import SocketLife
+
+    class Looking(SocketLife):
+        def __init__(self) -> None:
+            super().__init__()
+            self.changes = self._unheard = _Unheard()
+
+        async def watch(
+            self, _: str, names: tuple[str, ...], *, task_status: trio.TaskStatus[None]
+        ) -> None:
+            task_status.started()
+            while True:
+                await trio.sleep(LOOK_SECONDS)
+                if device_registration.KUBELET_SOCKET in names:
+                    self._unheard.tick()
+
+    patched: Any = device_registration
+    patched.SocketLife = Looking
+    patched.RETRY = Backoff(base=AGAIN_SECONDS, ceiling=AGAIN_SECONDS)
+    patched._is_other = lambda *_: False  # while it waits it does not look
+    return cli.main(words)
+
+
 def _run_unfiltered(words: list[str]) -> int:
     uevent_filter.SO_ATTACH_FILTER = 0  # an option that no kernel has
     return cli.main(words)
@@ -43,4 +89,4 @@ def _run_unfiltered(words: list[str]) -> int:
 
 if __name__ == "__main__":
     name, *rest = sys.argv[1:]
-    sys.exit({"poller": _poll, "unfiltered": _run_unfiltered}[name](rest))
+    sys.exit({"poller": _poll, "late": _run_late, "unfiltered": _run_unfiltered}[name](rest))

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 import structlog
 import trio
 
-from liken_events.claims import ClaimsPart
+from liken_events.claims import ClaimsPart, is_registering
 from liken_events.cluster import Cluster, SliceView
 from liken_events.cluster.choice import in_cluster, kubeconfig
 from liken_events.cluster.directory import DirectoryCluster
@@ -26,6 +26,7 @@ from liken_events.converge import converge
 from liken_events.core.model.device import Inventory
 from liken_events.core.model.machine import Machine
 from liken_events.core.model.publish import MAX_OFFERED, Policy
+from liken_events.host_devices import HostDevicesPart
 from liken_events.inbox import Inbox
 from liken_events.latest import Latest
 from liken_events.node_watch import NodeWatch
@@ -174,6 +175,7 @@ async def run_agent(
         nodes=nodes,
         unsettled=lambda: loop[0].unsettled if loop else frozenset(),
     )
+    host_devices = HostDevicesPart(config, claims.ready)
     view = SliceView()
     slices = SliceSink(cluster, view, config.node_name, divide=config.divide_pool)
     done = trio.Event()
@@ -186,6 +188,10 @@ async def run_agent(
         await converge(slices, plan_slices, claims.ready, on_done=on_published)
         done.set()
         return False
+
+    async def serve_host_devices() -> bool:
+        await host_devices.run()
+        return True
 
     log.info("agent.starting", node=config.node_name, cluster=cluster.description)
     await claims.restore()
@@ -202,8 +208,11 @@ async def run_agent(
                     )
                     await claims.ready.wait_newer(0)  # nobody is answered from an old spec
                     claims.start_serving(serving)
+                    if is_registering(config, cluster) and config.host_devices:
+                        serving.start_soon(keep_running, "host devices", serve_host_devices)
                     task_status.started()
                 claims.close()
+                host_devices.close()
                 serving.cancel_scope.cancel()
             newest.close()
             with trio.move_on_after(STOP_SECONDS) as deadline:

@@ -286,7 +286,9 @@ def _command(
 
 
 def _add(group: "argparse._ArgumentGroup", option: Option, default: object) -> None:
-    text = option.help if default in ("", (), False) else f"{option.help} (default: {default})"
+    is_told = default in ("", (), False)
+    shown = ", ".join(map(str, default)) if isinstance(default, tuple) else default
+    text = option.help if is_told else f"{option.help} (default: {shown})"
     text = text.replace("%", "%%")
     match option.kind:
         case "switch":
@@ -297,7 +299,7 @@ def _add(group: "argparse._ArgumentGroup", option: Option, default: object) -> N
                 default=None,
                 help=text,
             )
-        case "list":
+        case "list" | "tables":
             group.add_argument(
                 option.flag,
                 dest=option.key,

@@ -45,10 +45,11 @@ def is_registering(config: Config, cluster: Cluster) -> bool:
 def check_kubelet_dir(config: Config, cluster: Cluster) -> None:
     """Raises ConfigError if the kubelet's directory is too deep for sockets."""
     if is_registering(config, cluster):
-        from liken_events.servers import registry
+        from liken_events.servers import device_registration, registry
 
         try:
             registry.check_paths(config.kubelet_dir)
+            device_registration.check_paths(config.device_plugin_dir, config.host_devices)
         except PathTooLong as error:
             raise ConfigError(str(error)) from None
 

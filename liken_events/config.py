@@ -17,6 +17,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from liken_events.core.model.host_devices import (
+    KVM,
+    BadHostDevice,
+    HostDevice,
+    check_together,
+    from_table,
+    from_text,
+)
+from liken_events.core.model.names import printable
 from liken_events.core.model.prepared import Aliases
 from liken_events.core.timing import Timing
 from liken_events.options import BY_KEY, ENVIRONMENT, Kind, Option, Raw
@@ -38,9 +47,12 @@ CDI_DIRECTORY = "/var/run/cdi"
 RECORD_DIRECTORY = "/run/liken-events"
 """Both are on a tmpfs: what they hold means nothing after a boot."""
 
+NOTHING = "none"
+"""Instead of a list of host devices: there are none, the default included."""
+
 _ALIAS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{4}(=[0-9a-f]{4}:[0-9a-f]{4})+", re.IGNORECASE)
 
-Value: TypeAlias = str | float | bool | tuple[str, ...]
+Value: TypeAlias = str | float | bool | tuple[str, ...] | tuple[HostDevice, ...]
 
 MOST_SECONDS = 1e9
 """Longest time that can be set: thirty years, which no clock arithmetic here overflows with."""
@@ -64,6 +76,8 @@ class Config:
     record_dir: str = ""
     kubelet: str = "auto"
     kubelet_dir: str = "/var/lib/kubelet"
+    device_plugin_dir: str = "/var/lib/kubelet/device-plugins"
+    host_devices: tuple[HostDevice, ...] = (KVM,)
     pci_ids: str = ""
     uevents: str = "auto"
     log_format: str = "auto"
@@ -125,7 +139,7 @@ def load(
     values.setdefault("cluster_dir", default_directory(environ, os.geteuid()))
     values.setdefault("record_dir", default_records(str(values.get("cdi_dir", CDI_DIRECTORY))))
     aliases = values.get("alias", ())
-    for alias in aliases if isinstance(aliases, tuple) else ():
+    for alias in map(str, aliases if isinstance(aliases, tuple) else ()):
         if not _ALIAS.fullmatch(alias):
             raise ConfigError(
                 f"--alias: {alias!r} is not of the form vendor:product=vendor:product "
@@ -201,7 +215,7 @@ def _flatten(table: Mapping[str, object], prefix: str = "") -> list[tuple[str, R
     found: list[tuple[str, Raw]] = []
     for name, value in table.items():
         key = prefix + name.replace("-", "_")
-        if isinstance(value, dict):
+        if isinstance(value, dict) and not (key in BY_KEY and BY_KEY[key].kind == "tables"):
             found += _flatten(value, key + "_")
         else:
             found.append((key, value))  # type: ignore[arg-type]  # checked by `_checked`
@@ -221,7 +235,7 @@ def _option_of_variable(variable: str) -> Option | None:
 def _from_text(option: Option, text: str) -> Raw:
     """The value that a variable's text means; a text that means none is left for the check to
     refuse."""
-    if option.kind == "list":
+    if option.kind in ("list", "tables"):
         return [part.strip() for part in text.split(",") if part.strip()]
     if option.kind == "switch":
         return {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
@@ -235,7 +249,10 @@ def _from_text(option: Option, text: str) -> Raw:
 
 def _checked(option: Option, raw: object, where: str) -> Value:
     """The value, if it is one that the option takes."""
-    value = _CHECKS[option.kind](raw, option)
+    try:
+        value = _CHECKS[option.kind](raw, option)
+    except BadHostDevice as error:
+        raise ConfigError(f"{where}: {error}") from None
     if value is None:
         expected = _EXPECTED[option.kind] or f"one of {', '.join(option.choices)}"
         raise ConfigError(f"{where}: expected {expected}, found {raw!r}")
@@ -246,6 +263,7 @@ _EXPECTED: Mapping[Kind, str] = {
     "number": "a number of seconds above 0",
     "switch": "true or false",
     "list": "a list of texts",
+    "tables": "a list: tables with [[ ]] around their heading, or texts RESOURCE=PATH",
     "choice": "",
     "path": "a path",
     "text": "a text",
@@ -269,6 +287,24 @@ def _list(raw: object, _: Option) -> Value | None:
     return None
 
 
+def _tables(raw: object, _: Option) -> Value | None:
+    if not isinstance(raw, list | tuple) or not all(isinstance(i, str | dict) for i in raw):
+        return None
+    items = [] if list(raw) == [NOTHING] else raw
+    found = tuple(_host_device(number, item) for number, item in enumerate(items, 1))
+    check_together(found)
+    return found
+
+
+def _host_device(number: int, item: str | Mapping[str, object]) -> HostDevice:
+    """One of a list; what is wrong with it is said with its name, or its number."""
+    name = item if isinstance(item, str) else item.get("resource") or f"entry {number}"
+    try:
+        return from_text(item) if isinstance(item, str) else from_table(item)
+    except BadHostDevice as error:
+        raise BadHostDevice(f"'{printable(str(name))}': {error}") from None
+
+
 def _choice(raw: object, option: Option) -> Value | None:
     return raw if isinstance(raw, str) and raw in option.choices else None
 
@@ -285,6 +321,7 @@ _CHECKS: Mapping[Kind, Callable[[object, Option], Value | None]] = {
     "number": _number,
     "switch": _switch,
     "list": _list,
+    "tables": _tables,
     "choice": _choice,
     "path": _path,
     "text": _filled,

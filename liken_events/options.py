@@ -12,8 +12,8 @@ from typing import Literal, TypeAlias
 
 ENVIRONMENT = "LIKEN_EVENTS_"
 
-Kind: TypeAlias = Literal["text", "choice", "path", "number", "switch", "list"]
-Raw: TypeAlias = str | float | bool | Sequence[str]
+Kind: TypeAlias = Literal["text", "choice", "path", "number", "switch", "list", "tables"]
+Raw: TypeAlias = str | float | bool | Sequence[object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +101,20 @@ OPTIONS = (
         kind="path",
         metavar="DIR",
         help="the kubelet's root directory",
+    ),
+    Option(
+        key="device_plugin_dir",
+        kind="path",
+        metavar="DIR",
+        help="where the kubelet has the sockets of device plugins, whatever its root directory is",
+    ),
+    Option(
+        key="host_devices",
+        kind="tables",
+        metavar="RESOURCE=PATH",
+        help="an extended resource that any number of pods may have, and its node: several have + "
+        "between them, a pattern gives one unit for each match; none for no resource at all; may "
+        "be repeated",
     ),
     Option(
         key="pci_ids",

@@ -27,6 +27,7 @@ import trio
 
 from liken_events.unix_socket import (
     CannotServe,
+    check_descriptors,
     check_path,
     identity,
     remove_stale,
@@ -93,11 +94,12 @@ class Unary(Generic[Question]):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream(Generic[Question]):
     """A method with any number of answers. `open` runs on the trio thread; it is asked for the
-    next message when the one before was taken, and closed when nobody listens any more."""
+    next message when the one before was taken, and closed when nobody listens any more. It may
+    give a message in its wire form, which takes a tenth of the memory."""
 
     name: str
     request: type[Question]
-    open: Callable[[Question], AsyncGenerator[Message, None]]
+    open: Callable[[Question], AsyncGenerator[Message | bytes, None]]
 
 
 Method = Constant | Unary[Any] | Stream[Any]
@@ -148,6 +150,7 @@ class Server:
         Raises:
             CannotServe: before the block.
         """
+        check_descriptors(self._path)
         pool = ThreadPoolExecutor(self._workers, thread_name_prefix="rpc")
         self._token = trio.lowlevel.current_trio_token()
         server = grpc.server(
@@ -185,10 +188,10 @@ class Server:
         directory, name = os.path.split(self._path)
         beside = os.path.join(directory, f".{name[1:]}")
         try:
-            server.add_insecure_port("unix:" + quote(os.fsencode(beside), safe="/"))
-        except RuntimeError:
-            raise CannotServe(f"cannot serve {self._path}: {why_not(beside)}") from None
-        try:
+            try:
+                server.add_insecure_port("unix:" + quote(os.fsencode(beside), safe="/"))
+            except RuntimeError:
+                raise CannotServe(f"cannot serve {self._path}: {why_not(beside)}") from None
             # Who may connect could prepare claims, and the kubelet is root.
             os.chmod(beside, 0o600)
             server.start()
@@ -239,14 +242,16 @@ class Server:
         result = call.results.get()
         if isinstance(result, _Ended):
             context.abort(result.code, result.details)
+        assert isinstance(result, Message)
         return result
 
     def _follow(
         self, method: Stream[Any], request: Message, context: grpc.ServicerContext
-    ) -> Iterator[Message]:
+    ) -> Iterator[Message | bytes]:
         call = self._begin(context, partial(self._run_stream, method, request))
         while not isinstance(result := call.results.get(), _Ended):
             yield result
+            del result  # it may be large, and the next may come after days
             call.post(call.taken.release)
         if result.code is not grpc.StatusCode.OK:
             context.abort(result.code, result.details)
@@ -284,6 +289,7 @@ class Server:
                 async with aclosing(method.open(request)) as messages:
                     async for message in messages:
                         call.results.put(message)
+                        del message  # as in `_follow`
                         await call.taken.acquire()
         finally:
             if call in self._streams:
@@ -314,7 +320,7 @@ class _Call:
     """
 
     def __init__(self, token: trio.lowlevel.TrioToken, context: grpc.ServicerContext) -> None:
-        self.results: queue.SimpleQueue[Message | _Ended] = queue.SimpleQueue()
+        self.results: queue.SimpleQueue[Message | bytes | _Ended] = queue.SimpleQueue()
         self.scope = trio.CancelScope()
         self.taken = trio.Semaphore(0)
         self._token = token
@@ -376,5 +382,5 @@ def _say(answer: Message, _request: Message, _context: grpc.ServicerContext) -> 
     return answer
 
 
-def _serialized(message: Message) -> bytes:
-    return message.SerializeToString()
+def _serialized(message: Message | bytes) -> bytes:
+    return message if isinstance(message, bytes) else message.SerializeToString()

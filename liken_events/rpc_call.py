@@ -8,7 +8,9 @@ This file makes each call on a connection of its own, in a thread, and ends it w
 it is made in. When to call, and what to do about a failure, is left to `servers`.
 """
 
+import os
 from typing import TypeVar
+from urllib.parse import quote
 
 import trio
 from google.protobuf.message import Message
@@ -47,7 +49,8 @@ async def call(
     Raises:
         CallFailed: see there.
     """
-    channel = grpc.insecure_channel(f"unix:{path}", options=_OPTIONS)
+    address = "unix:" + quote(os.fsencode(path), safe="/")
+    channel = grpc.insecure_channel(address, options=_OPTIONS)
     try:
         ask = channel.unary_unary(method, type(question).SerializeToString, answer.FromString)
         pending = ask.future(question, timeout=seconds)

@@ -4,7 +4,8 @@ The kernel takes 107 bytes of path. A socket's file stays when its process is ki
 refuses connections, and nobody can bind there until it is removed. One that accepts them belongs
 to somebody who lives.
 
-This file tells these apart, and removes only what is nobody's. Serving is left to `rpc`.
+This file tells these apart, and removes only what is nobody's. It says whether this process can
+serve at all; serving is left to `rpc`.
 """
 
 import os
@@ -13,6 +14,10 @@ import stat
 
 MOST_PATH_BYTES = 107
 """Bytes of a unix socket's path: `sun_path` has 108, and grpc and CPython keep one for a NUL."""
+
+SPARE_DESCRIPTORS = 16
+"""How many descriptors have to be free before a server is made. One takes five, and grpc ends the
+whole process if it cannot have them."""
 
 
 class PathTooLong(Exception):
@@ -30,6 +35,19 @@ def check_path(path: str) -> None:
         raise PathTooLong(
             f"the socket path {path} has {length} bytes, and the kernel takes {MOST_PATH_BYTES}"
         )
+
+
+def check_descriptors(path: str) -> None:
+    """Raises CannotServe if this process may open too little to serve at a path."""
+    opened: list[int] = []
+    try:
+        while len(opened) < SPARE_DESCRIPTORS:
+            opened.append(os.eventfd(0))
+    except OSError as error:
+        raise CannotServe(f"cannot serve {path}: {error.strerror}") from None
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
 
 
 def remove_stale(path: str) -> bool:

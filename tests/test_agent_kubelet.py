@@ -63,6 +63,7 @@ class Node:
             record_dir=f"{self.tree.root}/records",
             kubelet="on",
             kubelet_dir=str(self.kubelet.root),
+            device_plugin_dir=str(self.kubelet.root / "device-plugins"),
             settle_quiet=0.05,
         )
 

@@ -50,7 +50,7 @@ def given(option: Option) -> tuple[list[str], object]:
     match option.kind:
         case "switch":
             return [option.flag], True
-        case "list":
+        case "list" | "tables":
             return [option.flag, "a", option.flag, "b"], ["a", "b"]
         case _:
             return [option.flag, "a"], "a"
@@ -160,7 +160,8 @@ def test_help_explains_every_setting_with_its_default(command: str) -> None:
         assert flowing(option.help) in text
         assert all(choice in text for choice in option.choices)
         if default not in ("", (), False):
-            assert f"{flowing(option.help)} (default: {default})" in text
+            shown = ", ".join(map(str, default)) if option.kind == "tables" else default
+            assert f"{flowing(option.help)} (default: {shown})" in text
 
 
 def test_help_explains_every_reason() -> None:

@@ -50,6 +50,7 @@ class Part:
             record_dir=f"{top}/records",
             kubelet=kubelet,
             kubelet_dir=f"{top}/kubelet",
+            device_plugin_dir=f"{top}/kubelet/device-plugins",
         )
         self.specs = Specs(self.config.cdi_dir)
         self.inventories: Latest[Inventory] = Latest()
@@ -103,9 +104,10 @@ def test_the_kubelet_is_told_where_there_is_one() -> None:
 
 def test_a_directory_that_is_too_deep_for_sockets_is_told_in_time() -> None:
     deep = "/deep" * 40
-    check_kubelet_dir(Config(kubelet_dir=deep), DirectoryCluster("/nowhere"))
-    with pytest.raises(ConfigError, match="bytes"):
-        check_kubelet_dir(Config(kubelet_dir=deep), FakeCluster())
+    for config in (Config(kubelet_dir=deep), Config(device_plugin_dir=deep)):
+        check_kubelet_dir(config, DirectoryCluster("/nowhere"))
+        with pytest.raises(ConfigError, match="bytes"):
+            check_kubelet_dir(config, FakeCluster())
     check_kubelet_dir(Config(), FakeCluster())
 
 

@@ -11,6 +11,7 @@ from liken_events.config import (
     default_directory,
     load,
 )
+from liken_events.core.model.host_devices import KVM, HostDevice
 from liken_events.options import OPTIONS, Option, Raw
 
 BY_KIND = {option.kind: option for option in OPTIONS}
@@ -51,6 +52,14 @@ EXAMPLES: dict[str, tuple[str, str, Any]] = {
     "number": ("1.5", "1.5", 1.5),
     "list": ('["a", "b c"]', "a, b c,", ("a", "b c")),
     "switch": ("true", "true", True),
+    "host_devices": (
+        '[{resource = "a.b/c", path = "/dev/x"}, "a.b/d=/dev/y+/dev/z"]',
+        "a.b/c=/dev/x, a.b/d=/dev/y+/dev/z,",
+        (
+            HostDevice(resource="a.b/c", paths=("/dev/x",)),
+            HostDevice(resource="a.b/d", paths=("/dev/y", "/dev/z")),
+        ),
+    ),
     "alias": (
         '["1A6E:089a=18d1:9302"]',
         "1A6E:089a=18d1:9302",
@@ -66,6 +75,8 @@ def test_every_setting_can_be_given_in_all_three_ways(tmp_path: Path, option: Op
     if option.kind == "choice":
         written, text, expected = f'"{option.choices[-1]}"', option.choices[-1], option.choices[-1]
     flag: Raw = list(expected) if option.kind == "list" else expected
+    if option.kind == "tables":
+        flag = [str(item) for item in expected]
     if option.kind in {"number", "path"}:
         flag = text
     for found in (
@@ -147,6 +158,7 @@ WRONG_IN_A_FILE = {
     "path": ["1", '""', '"a\\u0000b"'],
     "number": ["0", "-1", '"1"', "true", "nan", "inf", "1e12", "[]"],
     "list": ['"a"', "1", "[1]", "true"],
+    "tables": ['"a"', "1", "[1]", "true", '{resource = "a.b/c", path = "/dev/x"}', "[[]]"],
     "switch": ['"true"', "1", "0"],
 }
 
@@ -259,3 +271,100 @@ def test_a_directory_that_is_no_sysfs_is_refused(tmp_path: Path) -> None:
         check_roots(from_flags(sys_root=str(tmp_path)))
     (tmp_path / "bus").mkdir()
     check_roots(from_flags(sys_root=str(tmp_path)))
+
+
+def test_without_a_word_about_host_devices_there_is_kvm() -> None:
+    assert from_flags().host_devices == (KVM,)
+
+
+def test_host_devices_are_tables_in_a_file(tmp_path: Path) -> None:
+    found = from_file(
+        tmp_path,
+        """
+        [[host_devices]]
+        resource = "ate.dev/kvm"
+        path = "/dev/kvm"
+
+        [[host_devices]]
+        resource = "a.b/net"
+        paths = ["/dev/net/tun", "/dev/vhost-net"]
+        count = 16
+        permissions = "r"
+        """,
+    )
+    net = HostDevice(
+        resource="a.b/net",
+        paths=("/dev/net/tun", "/dev/vhost-net"),
+        count=16,
+        permissions="r",
+    )
+    assert found.host_devices == (KVM, net)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[[host-devices]]\nresource = "ate.dev/tun"\npath = "/dev/net/tun"',
+        '[[host.devices]]\nresource = "ate.dev/tun"\npath = "/dev/net/tun"',
+        'host_devices = ["ate.dev/tun=/dev/net/tun"]',
+    ],
+)
+def test_host_devices_may_be_written_in_other_ways(tmp_path: Path, text: str) -> None:
+    assert from_file(tmp_path, text).host_devices == (
+        HostDevice(resource="ate.dev/tun", paths=("/dev/net/tun",)),
+    )
+
+
+def test_there_may_be_no_host_devices(tmp_path: Path) -> None:
+    assert from_file(tmp_path, "host_devices = []").host_devices == ()
+    assert from_file(tmp_path, 'host_devices = ["none"]').host_devices == ()
+    assert from_environment(host_devices="none").host_devices == ()
+    assert from_environment(host_devices="").host_devices == ()
+    assert from_flags(host_devices=["none"]).host_devices == ()
+
+
+FORM = "this is not of the form RESOURCE=PATH"
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('[[host_devices]]\npath = "/dev/x"', "'entry 1': 'resource' has to be a text"),
+        (
+            'host_devices = ["a.b/c=/dev/x", {resource = "", path = "/dev/y"}]',
+            "'entry 2': the resource has to be a domain, '/' and a name, such as ate.dev/kvm",
+        ),
+        (
+            '[[host_devices]]\nresource = "a.b/c"\npath = "/dev/x"\npermisions = "r"',
+            "'a.b/c': there is no key 'permisions'",
+        ),
+        (
+            '[[host_devices]]\nresource = "a.b/c"\npath = "/etc/passwd"',
+            "'a.b/c': '/etc/passwd' is no path under /dev",
+        ),
+        (
+            '[[host_devices]]\nresource = "a\\u001b"\npath = "/dev/x"\ncount = "1"',
+            r"'a\x1b': 'count' has to be a whole number",
+        ),
+        ('host_devices = ["kvm"]', f"'kvm': {FORM}"),
+        ('host_devices = ["none", "a.b/c=/dev/x"]', f"'none': {FORM}"),
+        (
+            'host_devices = ["a.b-c/d=/dev/x", "a.b/c-d=/dev/y"]',
+            "a.b-c/d and a.b/c-d would share the socket a.b-c-d.sock",
+        ),
+        ('host_devices = ["a.b/c=/dev/x", "a.b/c=/dev/y"]', "a.b/c is given twice"),
+    ],
+)
+def test_a_host_device_that_cannot_be_is_refused_by_file_key_and_name(
+    tmp_path: Path, text: str, complaint: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        from_file(tmp_path, text)
+    assert str(caught.value) == f"{tmp_path}/liken-events.toml: 'host_devices': {complaint}"
+
+
+def test_a_host_device_is_refused_by_variable_or_flag() -> None:
+    with pytest.raises(ConfigError, match=f"^LIKEN_EVENTS_HOST_DEVICES: 'kvm': {FORM}"):
+        from_environment(host_devices="kvm")
+    with pytest.raises(ConfigError, match=f"^--host-devices: '': {FORM}"):
+        from_flags(host_devices=[""])

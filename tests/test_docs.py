@@ -12,6 +12,7 @@ import pytest
 from liken_events.arguments import parse
 from liken_events.config import Config, load
 from liken_events.core.model.device import Reason
+from liken_events.core.model.host_devices import COUNT, MOST_UNITS, PERMISSIONS
 from liken_events.core.model.publish import inventory
 from liken_events.core.timing import Timing
 from liken_events.options import BY_KEY, ENVIRONMENT, OPTIONS, Option
@@ -29,6 +30,7 @@ TAKES = {
     "path": "a path",
     "number": "seconds",
     "list": "a list",
+    "tables": "a list of tables",
     "switch": "true, false",
 }
 """How the documents call what an option takes."""
@@ -74,6 +76,8 @@ def setting(option: Option) -> list[str]:
     """The row of a setting."""
     default = getattr(Config(), option.key)
     shown = str(default).lower() if option.kind == "switch" else str(default)
+    if option.kind == "tables":
+        shown = ", ".join(map(str, default))
     takes = TAKES.get(option.kind) or ", ".join(f"`{choice}`" for choice in option.choices)
     return [
         f"`{option.flag}`",
@@ -224,6 +228,27 @@ def test_the_example_of_a_configuration_is_one(tmp_path: Path) -> None:
     config = load(file=str(path), environ={}, flags={})
     assert (config.node_name, config.settle_quiet) == ("worker-1", 0.25)
     assert tomllib.loads(example)["ignore"] == list(config.ignore)
+
+
+@pytest.mark.parametrize("name", ["docs/settings.md", "docs/host-devices.md"])
+def test_the_examples_of_host_devices_can_be_configured(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "agent.toml"
+    path.write_text(code(text_of(name), "toml"), "utf-8")
+    default, several, pattern = load(file=str(path), environ={}, flags={}).host_devices
+    assert (default,) == Config().host_devices
+    assert len(several.paths) == 2
+    assert pattern.is_pattern
+
+
+def test_the_defaults_of_a_host_device_are_those_of_the_program() -> None:
+    table = rows(text_of("docs/host-devices.md"), "key")
+    assert {names_in(row[0])[0]: row[2] for row in table} == {
+        "resource": "",
+        "path": "",
+        "count": str(COUNT),
+        "permissions": f"`{PERMISSIONS}`",
+    }
+    assert f"1 to {MOST_UNITS};" in table[2][1]
 
 
 def test_the_demonstration_is_shown_as_it_is() -> None:

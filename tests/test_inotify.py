@@ -88,6 +88,21 @@ async def test_what_happens_to_others_is_not_what_was_asked_for(directory: Path)
         await hears(watch, "other", "file")
 
 
+async def test_who_asks_for_names_only_is_not_woken_by_what_is_written(directory: Path) -> None:
+    file = directory / "file"
+    touch(file)
+    with DirectoryWatch(str(directory), names_only=True) as watch:
+        touch(file)
+        with file.open("ab", buffering=0) as opened:
+            opened.write(b"x")
+        await hears_nothing(watch)
+        move(file, directory / "other")
+        await hears(watch, "other")
+        await hears_nothing(watch)
+        remove(directory / "other")
+        await hears(watch, "other")
+
+
 async def test_a_quiet_directory_wakes_nobody(directory: Path) -> None:
     with DirectoryWatch(str(directory)) as watch:
         touch(directory.parent / "beside")

@@ -16,7 +16,7 @@ def test_an_option_is_explained(option: Option) -> None:
     assert option.help
     assert not option.help.endswith(".")
     assert bool(option.choices) == (option.kind == "choice")
-    assert bool(option.metavar) == (option.kind in {"text", "path", "number", "list"})
+    assert bool(option.metavar) == (option.kind in {"text", "path", "number", "list", "tables"})
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.key)
@@ -25,6 +25,8 @@ def test_a_default_is_a_value_that_could_have_been_set(option: Option) -> None:
     if default == "":
         return  # found out on the machine
     flag: Raw = str(default) if option.kind == "number" else default
+    if option.kind == "tables":
+        flag = [str(item) for item in default]
     assert getattr(load(file=None, environ={}, flags={option.key: flag}), option.key) == default
 
 

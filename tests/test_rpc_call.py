@@ -59,6 +59,14 @@ async def test_a_question_is_answered(path: str) -> None:
     assert kubelet.asked == [QUESTION]
 
 
+async def test_a_path_may_have_any_characters(path: str) -> None:
+    odd = f"{path}%41 #?"
+    kubelet = Kubelet()
+    async with kubelet.server(odd).serving():
+        await ask(odd)
+    assert kubelet.asked == [QUESTION]
+
+
 async def test_a_refusal_says_why_on_one_line(path: str) -> None:
     kubelet = Kubelet()
     kubelet.refusal = "no such\nresource \x1b[31m" + "x" * 1000
