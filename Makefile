@@ -4,10 +4,11 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+VM_TEST_SECONDS := 300
 SOURCES := pyproject.toml liken_events/__init__.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check lint types imports stubs coverage bench clean
+.PHONY: help run test test-vm check lint types imports stubs coverage bench clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 12
@@ -17,6 +18,9 @@ run: $(VENV)/.installed ## publish this machine's devices and follow them (a sim
 
 test: $(VENV)/.dev ## the test suite
 	@$(BIN)/python -m pytest $(ARGS)
+
+test-vm: $(VENV)/.vm ## the agent on a real kernel with real devices, in QEMU (some minutes)
+	@$(BIN)/python -m pytest tests/vm --timeout=$(VM_TEST_SECONDS) $(ARGS)
 
 check: lint types imports stubs coverage ## all that CI checks
 
@@ -52,6 +56,11 @@ $(VENV)/.dev: $(VENV)/.installed
 	@echo "installing what the tests need ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group dev
+	@touch $@
+
+$(VENV)/.vm: $(VENV)/.dev
+	@echo "installing what the tests on a real kernel need ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group vm
 	@touch $@
 
 clean: ## remove the virtual environment and all that tools left

@@ -102,7 +102,9 @@ def sources_of(config: Config) -> list[Source]:
         log.info("uevent.group", group=group, reason=reason)
     else:
         group = "udev" if config.uevents == "udev" else "kernel"
-    return [UeventSource(group), MountsSource(config.proc_root)]
+    # The kernel gives a path to a new device before udevd says so: a spec must not name it then.
+    nodes = [UeventSource("kernel", nodes_only=True)] if group == "udev" else []
+    return [UeventSource(group), *nodes, MountsSource(config.proc_root)]
 
 
 async def follow_machine(

@@ -23,6 +23,8 @@ class NodeWatch:
     def __init__(self) -> None:
         self._paths: frozenset[str] = frozenset()
         self._announced: dict[str, str] = {}
+        self._numbers: dict[str, int] = {}
+        self._number = 0
         self._something = trio.Event()
 
     @property
@@ -31,10 +33,23 @@ class NodeWatch:
         had it since."""
         return self._announced
 
+    @property
+    def number(self) -> int:
+        """How many announcements there were so far."""
+        return self._number
+
+    def forget(self, paths: Iterable[str], number: int) -> None:
+        """Forgets what was announced with these paths up to the announcement of this number: it
+        was looked at, and the node is the held device's own."""
+        for path in paths:
+            if self._numbers.get(path, number + 1) <= number:
+                del self._announced[path], self._numbers[path]
+
     def watch(self, paths: Iterable[str]) -> None:
         """Says which paths matter from now on. What was announced with others is forgotten."""
         self._paths = frozenset(paths)
-        self._announced = {p: d for p, d in self._announced.items() if p in self._paths}
+        for path in self._announced.keys() - self._paths:
+            del self._announced[path], self._numbers[path]
 
     def announce(self, path: str, devpath: str) -> None:
         """Says that a device came with this node. Cheap if the path is not watched."""
@@ -42,8 +57,11 @@ class NodeWatch:
             return
         self._announced.pop(path, None)
         self._announced[path] = devpath
+        self._number += 1
+        self._numbers[path] = self._number
         while len(self._announced) > MOST_ANNOUNCED:
-            del self._announced[next(iter(self._announced))]
+            oldest = next(iter(self._announced))
+            del self._announced[oldest], self._numbers[oldest]
         self._something.set()
 
     async def wait(self) -> None:

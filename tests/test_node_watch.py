@@ -34,6 +34,20 @@ async def test_who_waits_is_woken_by_a_watched_path_and_by_no_other() -> None:
     assert dict(watch.announced) == {PORT: FIRST}
 
 
+def test_what_was_looked_at_is_forgotten_and_what_came_since_is_not() -> None:
+    watch = NodeWatch()
+    watch.watch([PORT, BUS])
+    watch.announce(PORT, FIRST)
+    watch.announce(BUS, FIRST)
+    seen = watch.number
+    watch.announce(BUS, FIRST)
+    watch.forget([PORT, BUS, "/dev/other"], seen)
+    assert dict(watch.announced) == {BUS: FIRST}
+    watch.forget([BUS], watch.number)
+    watch.forget([BUS], watch.number)
+    assert dict(watch.announced) == {}
+
+
 async def test_nothing_is_watched_at_first() -> None:
     watch = NodeWatch()
     watch.announce(PORT, FIRST)

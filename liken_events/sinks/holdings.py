@@ -9,7 +9,7 @@ in a worker thread, in `sinks.spec_writer`; which claims are to be prepared and 
 decided in `sinks.cdi`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 import structlog
@@ -131,13 +131,14 @@ class Holdings:
         async with self._lock:
             doubtful = [uid for uid in self._prepared if self._is_doubtful(uid, inventory)]
             if doubtful:
-                announced = dict(self._nodes.announced)
+                announced, number = dict(self._nodes.announced), self._nodes.number
                 claims = [self._prepared[uid] for uid in doubtful]
                 done = await self._in_thread(
                     lambda: self._writer.rewrite(claims, inventory, announced)
                 )
                 self._take(doubtful, done)
                 self._watch()
+                self._nodes.forget(self._own_paths(done), number)
             self._tell_health()
             return not self._unwritten and all(self._is_known(u, inventory) for u in doubtful)
 
@@ -149,8 +150,19 @@ class Holdings:
             # Whose a path is can change with every device.
             or not all(sight.is_usable for sight in sights.values())
             or not self._is_known(uid, inventory)
+            # Its own return, or another device's arrival: that may be told before its removal is.
+            or any(path in self._nodes.announced for path in self._paths(uid))
             or not self._files.is_as_written(uid)
         )
+
+    def _paths(self, uid: str) -> Iterator[str]:
+        return (node.path for device in self._prepared[uid].devices for node in device.nodes)
+
+    def _own_paths(self, uids: Iterable[str]) -> Iterator[str]:
+        """The paths of those of these claims whose devices are all there."""
+        for uid in uids:
+            if all(sight.is_usable for sight in self._sights[uid].values()):
+                yield from self._paths(uid)
 
     def _is_known(self, uid: str, inventory: Inventory) -> bool:
         """Whether an inventory has a claim's devices as they were last seen."""
@@ -189,12 +201,7 @@ class Holdings:
         self._watch()
 
     def _watch(self) -> None:
-        self._nodes.watch(
-            node.path
-            for item in self._prepared.values()
-            for device in item.devices
-            for node in device.nodes
-        )
+        self._nodes.watch(path for uid in self._prepared for path in self._paths(uid))
 
     def _tell_health(self) -> None:
         """Publishes what changed of the devices' health."""

@@ -25,7 +25,7 @@ import structlog
 import trio
 
 from liken_events.core.decode.uevent import decode
-from liken_events.core.events import Resync
+from liken_events.core.events import DeviceChanged, NodeAdded, Resync, Trigger
 from liken_events.inbox import Inbox
 from liken_events.sources import SourceLost
 from liken_events.sources.uevent_filter import attach
@@ -63,17 +63,26 @@ log = structlog.get_logger()
 class UeventSource:
     """Marks the inbox for each uevent that may matter.
 
+    Args:
+        group: whose events.
+        buffer_bytes: receive buffer to ask for.
+        nodes_only: tell of device nodes that come, and of nothing else: beside a source of udevd's
+            events, which come only after its rules ran, tens to hundreds of milliseconds later.
+            By then somebody may have opened the node.
+
     Attributes:
-        name: `uevent`.
+        name: `uevent`, or `nodes`.
         overruns: how often the kernel threw events away because the buffer was full.
     """
 
-    name = "uevent"
-    _overrun = Resync(source=name, reason="receive buffer overrun")
-
-    def __init__(self, group: Group, *, buffer_bytes: int = BUFFER_BYTES) -> None:
+    def __init__(
+        self, group: Group, *, buffer_bytes: int = BUFFER_BYTES, nodes_only: bool = False
+    ) -> None:
+        self.name = "nodes" if nodes_only else "uevent"
+        self._overrun = Resync(source=self.name, reason="receive buffer overrun")
         self._group = group
         self._buffer_bytes = buffer_bytes
+        self._nodes_only = nodes_only
         self._is_losing = False
         self.overruns = 0
 
@@ -137,6 +146,8 @@ class UeventSource:
             if not self._trusted(address, ancillary):
                 continue
             trigger = decode(data, truncated=bool(flags & socket.MSG_TRUNC))
+            if self._nodes_only:
+                trigger = _node_of(trigger)
             if trigger is not None:
                 inbox.mark(trigger)
         return True
@@ -152,6 +163,16 @@ class UeventSource:
                 _, uid, _ = CREDENTIALS.unpack_from(content)
                 return bool(uid == 0)
         return False
+
+
+def _node_of(trigger: Trigger | None) -> NodeAdded | None:
+    """What an event tells of a node that came."""
+    match trigger:
+        case NodeAdded():
+            return trigger
+        case DeviceChanged() if trigger.node:
+            return NodeAdded(path=trigger.path, node=trigger.node)
+    return None
 
 
 def enlarge_buffer(sock: socket.socket, wanted: int) -> int:

@@ -45,8 +45,10 @@ class ScriptedSocket(socket.socket):
 class SourceOn(UeventSource):
     """The uevent source on given sockets, one after the other."""
 
-    def __init__(self, *sockets: socket.socket, group: Any = "kernel") -> None:
-        super().__init__(group)
+    def __init__(
+        self, *sockets: socket.socket, group: Any = "kernel", nodes_only: bool = False
+    ) -> None:
+        super().__init__(group, nodes_only=nodes_only)
         self._sockets = list(sockets)
 
     def _open(self) -> socket.socket:

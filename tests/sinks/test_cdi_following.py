@@ -214,6 +214,33 @@ async def test_a_device_that_came_before_it_was_known_that_the_other_left_counts
     assert kept.specs.paths(claim.uid, STICK_NAME)[1].startswith(NOWHERE)
 
 
+async def test_a_device_that_came_counts_before_the_removal_is_told_at_all(kept: Keeping) -> None:
+    """udevd tells of a removal when its rules ran; the kernel has given the path away by then."""
+    claim = await kept.prepared(STICK_NAME)
+    before = kept.look()
+    assert await kept.holdings.refresh(before)
+    virtual = "/devices/virtual/tty/ttyUSB9"
+    kept.tree.unplug("1-9")
+    os.makedirs(kept.tree.sys + virtual)
+    Path(f"{kept.tree.sys}{virtual}/uevent").write_text("DEVNAME=ttyUSB9\n")
+    kept.nodes.announce("/dev/ttyUSB9", virtual)
+    await kept.holdings.refresh(before)
+    assert kept.specs.paths(claim.uid, STICK_NAME)[1].startswith(NOWHERE)
+    assert kept.nodes.announced, "it still counts: the device is away"
+
+
+async def test_its_own_return_is_looked_at_once(kept: Keeping) -> None:
+    claim = await kept.prepared(STICK_NAME)
+    now = kept.look()
+    await kept.holdings.refresh(now)
+    kept.nodes.announce("/dev/ttyUSB9", f"{STICK.path}/ttyUSB9/tty/ttyUSB9")
+    for _ in range(2):
+        await kept.holdings.refresh(now)
+    assert kept.looks.looked.count(STICK.key) == 2, "when it was prepared, and now"
+    assert kept.nodes.announced == {}
+    assert kept.nodes_of(claim) == [BUS, TTY]
+
+
 async def test_a_spec_that_somebody_removes_or_edits_is_put_right(kept: Keeping) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(kept.keeper.follow_files, kept.cdi)

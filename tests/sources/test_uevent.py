@@ -13,7 +13,7 @@ import trio
 from structlog.typing import EventDict
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from liken_events.core.events import DeviceChanged, Resync, Trigger
+from liken_events.core.events import DeviceChanged, NodeAdded, Resync, Trigger
 from liken_events.inbox import Inbox
 from liken_events.simulate.uevents import Uevent
 from liken_events.sources import SourceLost
@@ -128,6 +128,23 @@ async def test_interruptions_keep_the_socket_and_a_dead_one_is_replaced(
 async def test_other_errors_are_a_known_ending(clock: MockClock, number: int) -> None:
     with pytest.raises(SourceLost, match=os.strerror(number)):
         await SourceOn(ScriptedSocket([number])).run(Inbox())
+
+
+async def test_beside_udevd_s_events_only_nodes_that_come_are_told_of(clock: MockClock) -> None:
+    tty, made = "/devices/pci0000:00/usb1/1-2/ttyUSB0", "/devices/virtual/input/input9/event9"
+    script = [
+        said(1),
+        Uevent(action="add", devpath=tty, properties=(("DEVNAME", "ttyUSB0"),)).to_bytes(2),
+        Uevent(action="add", devpath=made, properties=(("DEVNAME", "input/event9"),)).to_bytes(3),
+        Uevent(action="remove", devpath=tty, properties=(("DEVNAME", "ttyUSB0"),)).to_bytes(4),
+        b"nonsense",
+    ]
+    async with listening(SourceOn(ScriptedSocket(script), nodes_only=True)) as inbox:
+        await trio.sleep(10)
+        assert taken(inbox) == [
+            NodeAdded(path=tty, node="/dev/ttyUSB0"),
+            NodeAdded(path=made, node="/dev/input/event9"),
+        ]
 
 
 async def test_a_flood_does_not_keep_others_from_their_turn() -> None:
