@@ -24,6 +24,7 @@ from inotify_simple import INotify, flags
 from bench.agent_process import NODE, AgentProcess
 from bench.crowd import stick
 from bench.effort import Effort
+from bench.idle import WORKERS_END_SECONDS
 from bench.measurement import Measurement, measured
 from bench.trees import Trees
 from liken_events._generated import dra_v1_pb2 as dra
@@ -241,6 +242,7 @@ def _many(
             errors += sum(bool(error) for error in pool.map(plugin.prepare, bodies))
             took.append(time.monotonic() - began)
             list(pool.map(plugin.unprepare, bodies))
+            time.sleep(WORKERS_END_SECONDS)
             threads.append(agent.threads())
     what = f"{CALLS} prepare calls, {AT_ONCE} at a time"
     yield measured(GROUP, what, "ms", took, scale=1000)

@@ -23,6 +23,7 @@ from liken_events.core.model.prepared import (
     Aliases,
     Prepared,
     PreparedDevice,
+    Presence,
     Sight,
     holder,
     look_at,
@@ -201,6 +202,9 @@ class SpecWriter:
         """Looks at the devices of these claims and writes what changed; claims of which something
         could not be read or written are left out.
 
+        A device that is there again counts as away until it has settled, which is when the
+        inventory knows it so: half of its nodes would start a container that lacks the others.
+
         Args:
             claims: prepared ones.
             inventory: the newest, which tells whose paths are.
@@ -216,7 +220,7 @@ class SpecWriter:
                     if device.key not in seen:
                         seen[device.key] = self._looks.at(device.key)
                 sights = {
-                    device.name: self.sight(device, seen[device.key])
+                    device.name: self._settled(device, seen[device.key], inventory)
                     for device in prepared.devices
                 }
                 new = refreshed(prepared, sights)
@@ -230,6 +234,14 @@ class SpecWriter:
                 continue
             done[uid] = Rewritten(prepared=new, sights=sights, is_written=written)
         return done
+
+    def _settled(
+        self, device: PreparedDevice, judgement: Judgement | None, inventory: Inventory
+    ) -> Sight:
+        sight = self.sight(device, judgement)
+        if not sight.is_usable or sight == self.sight(device, inventory.judgement(device.key)):
+            return sight
+        return Sight(presence=Presence.AWAY, found=sight.found)
 
     def _owner(
         self,
@@ -248,7 +260,9 @@ class SpecWriter:
                         known[path].add(judgement.device.key)
             here = seen[held.key]
             if here is not None and node.path in _paths(here):
-                return device_name(held.key)  # what is in its slot is not what was held
+                # What is in its slot is the device itself, about to settle, or not what was held.
+                is_it = self.sight(held, here).is_usable
+                return None if is_it else device_name(held.key)
             strangers = known[node.path] - {held.key}
             if strangers:
                 return device_name(min(strangers))
