@@ -19,6 +19,9 @@ from tests.fakes.loop import Run, running
 from tests.fakes.mount_namespace import MountNamespace, NoMounts
 from tests.fakes.network import PrivateNetwork
 
+LONGEST_QUEUE = 200_000
+"""Events of an inotify queue that a test still overflows. The kernel's own number is 16,384."""
+
 
 @pytest.fixture
 def clock() -> MockClock:
@@ -59,6 +62,16 @@ def network(private_network: PrivateNetwork | str) -> PrivateNetwork:
     if isinstance(private_network, str):
         pytest.skip(f"no network namespace of our own: {private_network}")
     return private_network
+
+
+@pytest.fixture
+def queue_length() -> int:
+    """How many events an inotify queue holds, where it can be filled in good time. A fixture and
+    no function: the reason of a skip inside an asynchronous test is not shown."""
+    length = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text("ascii"))
+    if length > LONGEST_QUEUE:
+        pytest.skip(f"the inotify queue holds {length} events here: too many to overflow it")
+    return length
 
 
 @pytest.fixture

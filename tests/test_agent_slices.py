@@ -129,11 +129,13 @@ async def test_a_disk_is_withheld_while_it_is_mounted(build: Build, launch: Laun
     assert agent.generation == before + 2
 
 
+@pytest.mark.skipif(
+    os.geteuid() != 0,
+    reason="an agent in a user namespace of its own may not look into another one",
+)
 async def test_a_disk_is_withheld_while_the_kernel_has_it_mounted(
     build: Build, launch: Launch, mounts: MountNamespace
 ) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("an agent in a user namespace of its own may not look into another one")
     agent = launch(build(machine([DISK, STICK])), *QUICK, f"--proc-root={mounts.root}/proc")
     before = await agent.until_sliced()
     assert agent.logged("mounts.watching", by="poll")
