@@ -103,8 +103,8 @@ def sources_of(config: Config) -> list[Source]:
     else:
         group = "udev" if config.uevents == "udev" else "kernel"
     # The kernel gives a path to a new device before udevd says so: a spec must not name it then.
-    nodes = [UeventSource("kernel", nodes_only=True)] if group == "udev" else []
-    return [UeventSource(group), *nodes, MountsSource(config.proc_root)]
+    early = [UeventSource("kernel", early_only=True)] if group == "udev" else []
+    return [UeventSource(group), *early, MountsSource(config.proc_root)]
 
 
 async def follow_machine(

@@ -87,6 +87,7 @@ class Config:
     settle_longest: float = Timing().longest
     settle_probing_usb: float = Timing().probing_usb
     settle_probing_pci: float = Timing().probing_pci
+    settle_probing_disk: float = Timing().probing_disk
     safety_interval: float = 600.0
     protect: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
@@ -102,6 +103,7 @@ class Config:
             longest=self.settle_longest,
             probing_usb=self.settle_probing_usb,
             probing_pci=self.settle_probing_pci,
+            probing_disk=self.settle_probing_disk,
         )
 
     @property

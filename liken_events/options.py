@@ -172,6 +172,12 @@ OPTIONS = (
         help="longest wait for a driver's probe after a PCI device was added",
     ),
     Option(
+        key="settle_probing_disk",
+        kind="number",
+        metavar="SECONDS",
+        help="longest wait for a disk's or tape's driver after a device found one",
+    ),
+    Option(
         key="safety_interval",
         kind="number",
         metavar="SECONDS",

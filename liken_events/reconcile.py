@@ -170,17 +170,10 @@ class Reconciler:
             # What a device on a bus got is looked at with the device, when that has settled.
             self._doubt_storage(trigger.cause, at, whole=True)
         match found:
-            case Own(key) if trigger.action == "add" and not trigger.synthetic:
-                probing = (
-                    self._timing.probing_pci if key.bus == "pci" else self._timing.probing_usb
-                )
-                self._settling.note_added(key, at, trigger.cause, probing=probing)
             case Own(key) if trigger.action == "remove":
                 return self._note_removed(key, trigger, at)
-            case Own(key) if trigger.action in {"bind", "unbind"}:
-                self._settling.note_bound(key, at, trigger.cause)
             case Own(key) | Below(key):
-                self._settling.note(key, at, trigger.cause)
+                self._let_settle(key, trigger, at, itself=isinstance(found, Own))
             case UsbDevice(path) if trigger.action == "remove":
                 keys = self._machine.interfaces(path)
                 gone = [key for key in keys if self._note_removed(key, trigger, at)]
@@ -191,6 +184,23 @@ class Reconciler:
             case None:
                 pass
         return False
+
+    def _let_settle(self, key: Key, trigger: DeviceChanged, at: float, *, itself: bool) -> None:
+        """Puts the look at a device off, for an event of its own or of what is below it."""
+        path, cause = trigger.path, trigger.cause
+        if trigger.awaits_driver:
+            probing = self._timing.probing_disk
+            self._settling.note_added(key, at, cause, path=path, probing=probing)
+        elif itself and trigger.action == "add" and not trigger.synthetic:
+            timing = self._timing
+            probing = timing.probing_pci if key.bus == "pci" else timing.probing_usb
+            self._settling.note_added(key, at, cause, path=path, probing=probing)
+        elif (itself and trigger.action in {"bind", "unbind"}) or (
+            trigger.action in {"bind", "remove"} and self._settling.awaits(key, path)
+        ):
+            self._settling.note_bound(key, at, cause, path=path)
+        else:
+            self._settling.note(key, at, cause)
 
     def _note_removed(self, key: Key, trigger: DeviceChanged, at: float) -> bool:
         if self._reader.present(key):

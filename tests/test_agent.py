@@ -374,7 +374,7 @@ def test_the_configuration_decides_what_is_published() -> None:
 @pytest.mark.parametrize("group", ["auto", "kernel", "udev"])
 def test_uevents_and_mounts_are_watched(group: str, logs: list[EventDict]) -> None:
     names = [source.name for source in sources_of(Config(uevents=group))]
-    beside_udevd = ["nodes"] if names[1:] == ["nodes", "mounts"] else []
+    beside_udevd = ["early"] if names[1:] == ["early", "mounts"] else []
     assert names == ["uevent", *beside_udevd, "mounts"]
     if group != "auto":  # that depends on whether udevd runs here
         assert bool(beside_udevd) == (group == "udev")

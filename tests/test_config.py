@@ -109,9 +109,10 @@ def test_settle_times_are_those_that_were_set() -> None:
         settle_longest=3.0,
         settle_probing_usb=4.0,
         settle_probing_pci=5.0,
+        settle_probing_disk=6.0,
     ).timing
     assert (timing.quiet, timing.ceiling, timing.longest) == (1, 2, 3)
-    assert (timing.probing_usb, timing.probing_pci) == (4, 5)
+    assert (timing.probing_usb, timing.probing_pci, timing.probing_disk) == (4, 5, 6)
 
 
 @pytest.mark.parametrize(

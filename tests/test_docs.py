@@ -109,6 +109,7 @@ def test_the_times_in_the_text_are_the_defaults() -> None:
         "settle_probing_usb": f"when the driver is bound; {times.probing_usb:g} s (USB) or "
         f"{times.probing_pci:g} s (PCI) at the latest",
         "settle_probing_pci": named["settle_probing_usb"],
+        "settle_probing_disk": f"when that has its driver; {times.probing_disk:g} s at the latest",
         "settle_quiet": f"after {times.quiet:g} s without an event of it",
         "settle_ceiling": f"{times.ceiling:g} s after the first event, then "
         f"{times.ceiling * 2:g}, {times.ceiling * 4:g}, at most every {times.longest:g} s",

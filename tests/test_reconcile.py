@@ -68,6 +68,31 @@ async def test_a_device_that_was_added_is_not_looked_at_before_its_probe_is_over
         assert seen - start == pytest.approx(seconds)
 
 
+@pytest.mark.parametrize(
+    ("end", "seconds"),
+    [("bind", 3.0 + TIMING.quiet), ("remove", 3.0 + TIMING.quiet), (None, TIMING.probing_disk)],
+)
+async def test_a_disk_that_was_found_is_not_looked_at_before_its_driver_has_it(
+    run: Run, clock: MockClock, end: str | None, seconds: float
+) -> None:
+    disk = DeviceChanged(
+        path=f"{STICK.path}/host2/target2:0:0/2:0:0:0",
+        action="add",
+        subsystem="scsi",
+        awaits_driver=True,
+    )
+    async with run(machine([STICK])) as loop:
+        start = trio.current_time()
+        loop.inbox.mark(disk)
+        for _ in range(6):
+            await trio.sleep(0.5)
+            loop.say("add", STICK, below="/host2/scsi_host/host2", subsystem="scsi_host")
+        if end is not None:
+            loop.inbox.mark(replace(disk, action=end, awaits_driver=False))
+        await trio.sleep(10)
+        assert loop.looked(STICK) == [pytest.approx(start + seconds)]
+
+
 async def test_an_add_that_somebody_asked_for_is_followed_by_no_probe(
     run: Run, clock: MockClock
 ) -> None:

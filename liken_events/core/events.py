@@ -29,6 +29,8 @@ class DeviceChanged:
         synthetic: true when somebody wrote to the device's `uevent` file (the kernel then adds
             `SYNTH_UUID`): such an `add` tells of no new device and is followed by no `bind`.
         node: path of the device node that came with an `add`, `""` if none did.
+        awaits_driver: it is the `add` of a part of a device that has its nodes only when a driver
+            of its own has taken it, of which a `bind` will tell: a SCSI disk, drive or tape.
     """
 
     path: str
@@ -36,6 +38,7 @@ class DeviceChanged:
     subsystem: str = ""
     synthetic: bool = False
     node: str = ""
+    awaits_driver: bool = False
 
     @property
     def cause(self) -> str:

@@ -41,6 +41,9 @@ class Timing:
             before its probe to after it, and only the `bind` event tells that the probe returned.
             A USB driver's probe is over within tenths of a second; those of large GPU drivers load
             firmware and take some seconds.
+        probing_disk: the same for a disk, tape or drive that a device found at its other end: one
+            behind a USB bridge has its `sg` node 2 s before its block node when `sd_mod` is loaded
+            first (emulated CPU), and a disk that has to spin up takes some seconds.
     """
 
     quiet: float = 0.25
@@ -48,6 +51,7 @@ class Timing:
     longest: float = 10.0
     probing_usb: float = 2.0
     probing_pci: float = 8.0
+    probing_disk: float = 8.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,21 +60,21 @@ class Burst:
 
     Attributes:
         first, last: when they came.
-        probing: how long to wait for the `bind` of a device that was added; 0 once it came, or if
-            there was no `add`.
-        text: the event that says most about why: the last one of the device itself, else the first
-            of all.
+        awaited: paths of what was added and has no `bind` yet: the device, or parts of it.
+        probing: how long to wait for those; 0 if there are none.
+        text: the event that says most about why: the last `add` or `bind`, else the first of all.
     """
 
     first: float
     last: float
+    awaited: frozenset[str] = frozenset()
     probing: float = 0.0
     text: str = ""
 
     def due(self, timing: Timing, strain: int = 0) -> float:
         """When the device is to be looked at; `strain` counts its bursts that did not end by quiet
         until now."""
-        if self.probing:
+        if self.awaited:
             return self.first + self.probing
         ceiling = min(timing.ceiling * 2.0**strain, max(timing.ceiling, timing.longest))
         return min(self.last + timing.quiet, self.first + ceiling)
@@ -99,22 +103,39 @@ class Settling(Generic[K]):
         else:
             self._bursts[key] = replace(old, last=max(now, old.last))
 
-    def note_added(self, key: K, now: float, text: str, *, probing: float) -> None:
-        """The device appeared: for `probing` seconds it may look like another one.
+    def note_added(self, key: K, now: float, text: str, *, path: str, probing: float) -> None:
+        """The device appeared, or a part of it that a driver is about to take: until the `bind` of
+        this path, and for `probing` seconds at most, it may look like another device.
 
         Only an earlier `add` counts. What else came before is about the device that was there
         then, and must not end this one's probing.
         """
-        old = self._bursts.get(key)
-        first = old.first if old is not None and old.probing else now
-        self._bursts[key] = Burst(first=first, last=now, probing=probing, text=text)
+        old = self._bursts.get(key, Burst(first=now, last=now))
+        self._bursts[key] = Burst(
+            first=old.first if old.awaited else now,
+            last=now,
+            awaited=old.awaited | {path},
+            probing=max(old.probing, probing),
+            text=text,
+        )
 
-    def note_bound(self, key: K, now: float, text: str) -> None:
-        """The device's probe is over, or its driver left it. What follows are the last children:
-        the ceiling counts from here."""
-        old = self._bursts.get(key)
-        first = old.first if old is not None and not old.probing else now
-        self._bursts[key] = Burst(first=first, last=now, text=text)
+    def awaits(self, key: K, path: str) -> bool:
+        """Whether the `bind` of this path is waited for."""
+        return key in self._bursts and path in self._bursts[key].awaited
+
+    def note_bound(self, key: K, now: float, text: str, *, path: str | None = None) -> None:
+        """A probe is over, or a driver left. What follows the last of them are the last children:
+        the ceiling counts from here.
+
+        Args:
+            path: of what is no longer waited for; None for all.
+        """
+        old = self._bursts.get(key, Burst(first=now, last=now))
+        left = old.awaited - {path} if path is not None else frozenset()
+        if left:
+            self._bursts[key] = replace(old, last=now, awaited=left, text=text)
+        else:
+            self._bursts[key] = Burst(first=now if old.awaited else old.first, last=now, text=text)
 
     def keys(self) -> AbstractSet[K]:
         """The devices that wait."""
@@ -130,7 +151,7 @@ class Settling(Generic[K]):
         due = {key: burst for key, burst in self._bursts.items() if self._due(key, burst) <= now}
         for key, burst in due.items():
             del self._bursts[key]
-            if burst.probing or burst.last + self._timing.quiet <= now:
+            if burst.awaited or burst.last + self._timing.quiet <= now:
                 self._strain.pop(key, None)
             else:
                 self._strain[key] = min(self._strain.get(key, 0) + 1, MOST_STRAIN)

@@ -66,23 +66,22 @@ class UeventSource:
     Args:
         group: whose events.
         buffer_bytes: receive buffer to ask for.
-        nodes_only: tell of device nodes that come, and of nothing else: beside a source of udevd's
+        early_only: tell of what cannot wait for udevd, and of nothing else: beside a source of its
             events, which come only after its rules ran, tens to hundreds of milliseconds later.
-            By then somebody may have opened the node.
 
     Attributes:
-        name: `uevent`, or `nodes`.
+        name: `uevent`, or `early`.
         overruns: how often the kernel threw events away because the buffer was full.
     """
 
     def __init__(
-        self, group: Group, *, buffer_bytes: int = BUFFER_BYTES, nodes_only: bool = False
+        self, group: Group, *, buffer_bytes: int = BUFFER_BYTES, early_only: bool = False
     ) -> None:
-        self.name = "nodes" if nodes_only else "uevent"
+        self.name = "early" if early_only else "uevent"
         self._overrun = Resync(source=self.name, reason="receive buffer overrun")
         self._group = group
         self._buffer_bytes = buffer_bytes
-        self._nodes_only = nodes_only
+        self._early_only = early_only
         self._is_losing = False
         self.overruns = 0
 
@@ -146,8 +145,8 @@ class UeventSource:
             if not self._trusted(address, ancillary):
                 continue
             trigger = decode(data, truncated=bool(flags & socket.MSG_TRUNC))
-            if self._nodes_only:
-                trigger = _node_of(trigger)
+            if self._early_only:
+                trigger = _early(trigger)
             if trigger is not None:
                 inbox.mark(trigger)
         return True
@@ -165,10 +164,16 @@ class UeventSource:
         return False
 
 
-def _node_of(trigger: Trigger | None) -> NodeAdded | None:
-    """What an event tells of a node that came."""
+def _early(trigger: Trigger | None) -> Trigger | None:
+    """What of an event cannot wait for udevd.
+
+    A node that came may be opened by somebody before udevd tells of it. What was removed is gone.
+    And udevd tells of a disk after it has loaded the driver, which takes seconds.
+    """
     match trigger:
         case NodeAdded():
+            return trigger
+        case DeviceChanged() if trigger.action == "remove" or trigger.awaits_driver:
             return trigger
         case DeviceChanged() if trigger.node:
             return NodeAdded(path=trigger.path, node=trigger.node)

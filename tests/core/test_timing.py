@@ -100,21 +100,51 @@ def test_a_storm_never_delays_another_device() -> None:
 def test_a_device_that_was_added_waits_for_the_end_of_its_probe() -> None:
     waiting = settling()
     waiting.note("a", 0.0, "add child")
-    waiting.note_added("a", 0.5, "add a", probing=6.0)
+    waiting.note_added("a", 0.5, "add a", path="a", probing=6.0)
     waiting.note("a", 5.5, "add child")
     assert waiting.deadline() == 6.5
-    assert waiting.take_due(6.5) == {"a": Burst(first=0.5, last=5.5, probing=6.0, text="add a")}
+    assert waiting.take_due(6.5) == {
+        "a": Burst(first=0.5, last=5.5, awaited=frozenset({"a"}), probing=6.0, text="add a")
+    }
 
 
 def test_after_the_probe_the_last_children_may_come() -> None:
     waiting = settling()
-    waiting.note_added("a", 0.0, "add a", probing=6.0)
+    waiting.note_added("a", 0.0, "add a", path="a", probing=6.0)
     waiting.note_bound("a", 2.0, "bind a")
     assert waiting.deadline() == 3.0
     for now in (2.5, 3.25, 4.0, 4.75, 5.5):
         waiting.note("a", now, "add child")
     assert waiting.take_due(5.75) == {}
     assert waiting.take_due(6.0) == {"a": Burst(first=2.0, last=5.5, text="bind a")}
+
+
+def test_all_parts_that_were_added_are_waited_for() -> None:
+    waiting = settling()
+    waiting.note_added("a", 0.0, "add a", path="a", probing=2.0)
+    waiting.note_bound("a", 0.5, "bind a", path="a")
+    waiting.note_added("a", 1.0, "add a1", path="a1", probing=6.0)
+    waiting.note_added("a", 1.5, "add a2", path="a2", probing=6.0)
+    waiting.note_bound("a", 4.0, "bind a2", path="a2")
+    assert (waiting.awaits("a", "a1"), waiting.awaits("a", "a2")) == (True, False)
+    assert waiting.deadline() == 7.0
+    waiting.note_bound("a", 5.5, "bind a1", path="a1")
+    assert looks(waiting, 99.0) == [(6.5, "a")]
+    assert not waiting.awaits("a", "a1")
+
+
+def test_a_bind_of_what_nobody_waits_for_ends_no_probe() -> None:
+    waiting = settling()
+    waiting.note_added("a", 0.0, "add a", path="a", probing=6.0)
+    waiting.note_bound("a", 1.0, "bind b", path="b")
+    assert looks(waiting, 99.0) == [(6.0, "a")]
+
+
+def test_what_was_here_before_is_waited_for_no_more() -> None:
+    waiting = settling()
+    waiting.note_added("a", 0.0, "add a", path="a", probing=6.0)
+    waiting.note_bound("a", 1.0, "remove a")
+    assert looks(waiting, 99.0) == [(2.0, "a")]
 
 
 def test_being_bound_again_and_again_does_not_put_the_look_off() -> None:
@@ -127,21 +157,23 @@ def test_being_bound_again_and_again_does_not_put_the_look_off() -> None:
 def test_being_added_again_and_again_does_not_put_the_look_off() -> None:
     waiting = settling()
     for now in (0.0, 2.0, 4.0):
-        waiting.note_added("a", now, f"add {now}", probing=6.0)
-    assert waiting.take_due(6.0) == {"a": Burst(first=0.0, last=4.0, probing=6.0, text="add 4.0")}
+        waiting.note_added("a", now, f"add {now}", path="a", probing=6.0)
+    assert waiting.take_due(6.0) == {
+        "a": Burst(first=0.0, last=4.0, awaited=frozenset({"a"}), probing=6.0, text="add 4.0")
+    }
 
 
 def test_a_device_that_is_added_in_a_storm_is_looked_at_after_its_probe() -> None:
     waiting = settling()
     storm(waiting, 0.0, 40.0, 0.5)
     waiting.note_bound("a", 40.0, "unbind a")
-    waiting.note_added("a", 40.0, "add a", probing=6.0)
+    waiting.note_added("a", 40.0, "add a", path="a", probing=6.0)
     assert looks(waiting, 99.0) == [(46.0, "a")]
 
 
 def test_a_look_that_ends_without_a_bind_makes_no_strain() -> None:
     waiting = settling()
-    waiting.note_added("a", 0.0, "add a", probing=6.0)
+    waiting.note_added("a", 0.0, "add a", path="a", probing=6.0)
     waiting.note("a", 5.75, "add child")
     assert looks(waiting, 6.0) == [(6.0, "a")]
     assert storm(waiting, 7.0, 12.0, 0.5) == [11.0]
@@ -209,7 +241,7 @@ class Watch:
         since, last = events[0][0], events[-1][0]
         assert burst.last == last
         waited, quiet = self.now - burst.first, self.now - last
-        if burst.probing:
+        if burst.awaited:
             assert waited == PROBING[key]
         else:
             assert quiet == timing.quiet or (waited >= timing.ceiling and quiet < timing.quiet)
@@ -224,9 +256,9 @@ class Watch:
             case "note":
                 self.waiting.note(key, self.now, "change")
             case "bound":
-                self.waiting.note_bound(key, self.now, "bind")
+                self.waiting.note_bound(key, self.now, "bind", path=key)
             case _:
-                self.waiting.note_added(key, self.now, "add", probing=PROBING[key])
+                self.waiting.note_added(key, self.now, "add", path=key, probing=PROBING[key])
         self.events.setdefault(key, []).append((self.now, kind))
 
     def take(self, key: str) -> None:

@@ -46,9 +46,9 @@ class SourceOn(UeventSource):
     """The uevent source on given sockets, one after the other."""
 
     def __init__(
-        self, *sockets: socket.socket, group: Any = "kernel", nodes_only: bool = False
+        self, *sockets: socket.socket, group: Any = "kernel", early_only: bool = False
     ) -> None:
-        super().__init__(group, nodes_only=nodes_only)
+        super().__init__(group, early_only=early_only)
         self._sockets = list(sockets)
 
     def _open(self) -> socket.socket:

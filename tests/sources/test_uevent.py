@@ -130,20 +130,26 @@ async def test_other_errors_are_a_known_ending(clock: MockClock, number: int) ->
         await SourceOn(ScriptedSocket([number])).run(Inbox())
 
 
-async def test_beside_udevd_s_events_only_nodes_that_come_are_told_of(clock: MockClock) -> None:
-    tty, made = "/devices/pci0000:00/usb1/1-2/ttyUSB0", "/devices/virtual/input/input9/event9"
-    script = [
-        said(1),
-        Uevent(action="add", devpath=tty, properties=(("DEVNAME", "ttyUSB0"),)).to_bytes(2),
-        Uevent(action="add", devpath=made, properties=(("DEVNAME", "input/event9"),)).to_bytes(3),
-        Uevent(action="remove", devpath=tty, properties=(("DEVNAME", "ttyUSB0"),)).to_bytes(4),
-        b"nonsense",
+async def test_beside_udevd_s_events_only_what_cannot_wait_is_told_of(clock: MockClock) -> None:
+    stick, disk = "/devices/pci0000:00/usb1/1-2", "/devices/pci0000:00/usb1/1-3/6:0:0:0"
+    tty, made = f"{stick}/ttyUSB0", "/devices/virtual/input/input9/event9"
+    events = [
+        Uevent(action="add", devpath=tty, properties=(("DEVNAME", "ttyUSB0"),)),
+        Uevent(action="bind", devpath=stick),
+        Uevent(action="add", devpath=made, properties=(("DEVNAME", "input/event9"),)),
+        Uevent(action="remove", devpath=made, properties=(("DEVNAME", "input/event9"),)),
+        Uevent(action="add", devpath=disk, properties=(("MODALIAS", "scsi:t-0x00"),)),
+        Uevent(action="bind", devpath=disk, properties=(("MODALIAS", "scsi:t-0x00"),)),
+        Uevent(action="remove", devpath=stick),
     ]
-    async with listening(SourceOn(ScriptedSocket(script), nodes_only=True)) as inbox:
+    script = [event.to_bytes(number) for number, event in enumerate(events)]
+    async with listening(SourceOn(ScriptedSocket(script), early_only=True)) as inbox:
         await trio.sleep(10)
         assert taken(inbox) == [
             NodeAdded(path=tty, node="/dev/ttyUSB0"),
             NodeAdded(path=made, node="/dev/input/event9"),
+            DeviceChanged(path=disk, action="add", awaits_driver=True),
+            DeviceChanged(path=stick, action="remove"),
         ]
 
 

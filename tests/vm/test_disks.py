@@ -18,7 +18,7 @@ MOUNT = "/run/mnt"
 def disk(desk: Desk, hardware: Hardware) -> str:
     """A USB disk that is plugged in and published; its node."""
     hardware.usb_disk("1", "D1")
-    return until_whole(desk, NAME, "/dev/sd")
+    return until_node(desk, NAME, "/dev/sd")
 
 
 @pytest.fixture
@@ -31,15 +31,11 @@ def tidy(desk: Desk) -> Iterator[None]:
     )
 
 
-def until_whole(desk: Desk, name: str, prefix: str) -> str:
-    """Waits until a disk is published and its block node is known; returns that node."""
-
-    def found() -> list[str]:
-        return [path for path in [*desk.nodes(name)[-1:], []][0] if path.startswith(prefix)]
-
-    desk.until_offered(name)
-    desk.until(found, f"a node {prefix} of {name}")
-    return found()[0]
+def until_node(desk: Desk, name: str, prefix: str) -> str:
+    """Waits until a disk is published, and returns its block node."""
+    desk.until(lambda: desk.nodes(name), f"{name} to be published")
+    (node,) = [path for path in desk.nodes(name)[0] if path.startswith(prefix)]
+    return node
 
 
 def assert_use_withdraws(desk: Desk, name: str, attributes: dict[str, Any], why: str) -> None:
@@ -56,7 +52,7 @@ def test_a_usb_disk_is_offered_with_all_its_nodes(
     hardware.pull_all()
     desk.until_gone(NAME)
     assert kinds(nodes) == ["/dev/bsg/#:#:#:#", "/dev/bus/usb/#/#", "/dev/sda", "/dev/sg#"]
-    assert desk.nodes(NAME)[-1] == nodes
+    assert desk.nodes(NAME) == [nodes]
     assert desk.states("usb-2-1-") == [{}, {NAME: usb(ADDRESS, DISK, serial="D1")}, {}]
 
 
@@ -96,7 +92,7 @@ def test_a_mounted_logical_volume_withdraws_the_disk_below_it(desk: Desk, disk: 
 @pytest.mark.usefixtures("tidy")
 def test_an_nvme_disk_is_plugged_in_mounted_and_pulled(desk: Desk, hardware: Hardware) -> None:
     device = hardware.pci("nvme", 0, drive=hardware.disk(), serial="N1")
-    node = until_whole(desk, NVME_NAME, "/dev/nvme0n")
+    node = until_node(desk, NVME_NAME, "/dev/nvme0n")
     nodes = desk.delivered(NVME_ADDRESS)
     desk.control.shell(f"mkfs.ext4 -q {node}; mkdir -p {MOUNT}; mount {node} {MOUNT}")
     desk.until_gone(NVME_NAME)

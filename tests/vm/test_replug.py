@@ -19,7 +19,7 @@ from tests.vm.desk import Desk
 from tests.vm.hardware import Hardware
 
 NAME, ADDRESS = "usb-1-1-1-0", "1-1:1.0"
-ROUNDS = int(os.environ.get("VM_REPLUGS", "20"))
+ROUNDS = int(os.environ.get("VM_REPLUGS", "100"))
 LONGEST_PAUSE = 3.0
 
 LATE_SECONDS = 0.5

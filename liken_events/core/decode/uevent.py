@@ -37,6 +37,12 @@ VIRTUAL_DISKS = (
 )
 """Devices that lie on no bus and still matter: what filesystems stand on is followed through
 them."""
+SCSI_WITH_DRIVER = frozenset(
+    b"scsi:t-0x" + kind for kind in (b"00", b"01", b"04", b"05", b"07", b"0e", b"14")
+)
+"""`MODALIAS` of the SCSI devices that a driver makes nodes of besides `sg`: disks, tapes, drives.
+The number is the peripheral device type; which of them `sd`, `sr` and `st` take is what `modinfo`
+says of those."""
 VIRTUAL_LOOP = b"/devices/virtual/block/loop"
 """No device on a bus has such a node; container hosts make and remove them all the time."""
 
@@ -62,12 +68,14 @@ def decode(data: bytes, *, truncated: bool = False) -> Trigger | None:
     text = path.decode("utf-8", "surrogateescape")
     if truncated or not properties.endswith(b"\0"):
         return DeviceChanged(path=text, action=action)
+    synthetic = b"\0SYNTH_UUID=" in properties
     return DeviceChanged(
         path=text,
         action=action,
         subsystem=_text(_value(properties, b"SUBSYSTEM=")),
-        synthetic=b"\0SYNTH_UUID=" in properties,
+        synthetic=synthetic,
         node=_node(properties) if action == "add" else "",
+        awaits_driver=action == "add" and not synthetic and _has_driver_to_come(properties),
     )
 
 
@@ -76,6 +84,10 @@ def matters(path: bytes) -> bool:
     if not path.startswith(DEVICES):
         return False  # modules, drivers, slab caches, filesystems
     return not path.startswith(VIRTUAL) or path.startswith(VIRTUAL_DISKS)
+
+
+def _has_driver_to_come(properties: bytes) -> bool:
+    return _value(properties, b"MODALIAS=") in SCSI_WITH_DRIVER
 
 
 def _program_made(path: bytes, properties: bytes) -> NodeAdded | None:

@@ -51,6 +51,27 @@ def test_the_kernel_knows_eight_actions() -> None:
     assert known == ACTIONS
 
 
+@pytest.mark.parametrize(
+    ("action", "kind", "more", "awaited"),
+    [
+        ("add", "00", [], True),
+        ("add", "05", [], True),
+        ("add", "0d", [], False),  # an enclosure has no node but `sg`
+        ("add", "00", ["SYNTH_UUID=0"], False),
+        ("bind", "00", ["DRIVER=sd"], False),
+        ("remove", "00", [], False),
+    ],
+)
+def test_a_disk_that_was_found_awaits_its_driver(
+    action: str, kind: str, more: list[str], awaited: bool
+) -> None:
+    texts = ["DEVTYPE=scsi_device", f"MODALIAS=scsi:t-0x{kind}", "SUBSYSTEM=scsi", *more]
+    head = f"{action}@{STICK}/host2/target2:0:0/2:0:0:0"
+    found = decode(kernel(head, *texts))
+    assert isinstance(found, DeviceChanged)
+    assert found.awaits_driver == awaited
+
+
 @pytest.mark.parametrize("message", [BOUND, BOUND_BY_UDEV])
 def test_properties_may_stand_in_any_place(message: bytes) -> None:
     assert decode(message) == DeviceChanged(path=STICK, action="bind", subsystem="usb")
