@@ -23,6 +23,7 @@ from liken_events.cluster.choice import in_cluster, kubeconfig
 from liken_events.cluster.directory import DirectoryCluster
 from liken_events.config import Config, ConfigError
 from liken_events.converge import converge
+from liken_events.core.backlog import Backlog
 from liken_events.core.model.device import Inventory
 from liken_events.core.model.machine import Machine
 from liken_events.core.model.publish import MAX_OFFERED, Policy
@@ -95,16 +96,23 @@ def choose_cluster(config: Config, environ: Mapping[str, str]) -> Cluster:
         raise ConfigError(f"--cluster kubernetes: {error}") from None
 
 
-def sources_of(config: Config) -> list[Source]:
-    """What is watched."""
+def sources_of(config: Config, backlog: Backlog) -> list[Source]:
+    """What is watched; the backlog is told how far udevd is behind the kernel."""
     if config.uevents == "auto":
         group, reason = choose_group(proc=config.proc_root)
         log.info("uevent.group", group=group, reason=reason)
     else:
         group = "udev" if config.uevents == "udev" else "kernel"
     # The kernel gives a path to a new device before udevd says so: a spec must not name it then.
-    early = [UeventSource("kernel", early_only=True)] if group == "udev" else []
-    return [UeventSource(group), *early, MountsSource(config.proc_root)]
+    # And what udevd has not told yet may be half of what is there.
+    if group == "udev":
+        uevents = [
+            UeventSource("udev", backlog=backlog),
+            UeventSource("kernel", early_only=True, backlog=backlog),
+        ]
+    else:
+        uevents = [UeventSource("kernel")]
+    return [*uevents, MountsSource(config.proc_root)]
 
 
 async def follow_machine(
@@ -130,6 +138,7 @@ async def follow_machine(
         task_status: `started()` with the loop, once the first inventory is there.
     """
     box = inbox if inbox is not None else Inbox()
+    backlog = Backlog()
     reconciler = Reconciler(
         reader=Scanner(roots_of(config)),
         machine=Machine(policy_of(config)),
@@ -138,9 +147,10 @@ async def follow_machine(
         timing=config.timing,
         safety_seconds=config.safety_interval,
         nodes=nodes,
+        backlog=backlog,
     )
     async with trio.open_nursery() as nursery:
-        for source in sources_of(config) if sources is None else sources:
+        for source in sources_of(config, backlog) if sources is None else sources:
             await nursery.start(follow, source, box)
         await nursery.start(reconciler.run)
         task_status.started(reconciler)

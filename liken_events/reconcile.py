@@ -16,6 +16,7 @@ from typing import TypeVar
 import structlog
 import trio
 
+from liken_events.core.backlog import Backlog
 from liken_events.core.backoff import Backoff
 from liken_events.core.events import DeviceChanged, MountsChanged, NodeAdded, Resync
 from liken_events.core.model.address import Below, Own, UsbDevice, subject
@@ -71,6 +72,7 @@ class Reconciler:
         timing: Timing,
         safety_seconds: float = SAFETY_SECONDS,
         nodes: NodeWatch | None = None,
+        backlog: Backlog | None = None,
     ) -> None:
         self._reader = reader
         self._machine = machine
@@ -79,6 +81,7 @@ class Reconciler:
         self._timing = timing
         self._safety_seconds = safety_seconds
         self._nodes = nodes if nodes is not None else NodeWatch()
+        self._backlog = backlog if backlog is not None else Backlog()
         self._settling: Settling[Key] = Settling(timing)
         self._resync: Settling[None] = Settling(timing)
         self._limiter = trio.CapacityLimiter(THREADS)
@@ -112,7 +115,20 @@ class Reconciler:
     def unsettled(self) -> frozenset[Key]:
         """The devices that are waited for or being looked at: what is known of them may be half of
         what they are about to be."""
-        return frozenset((*self._reading, *self._settling.keys()))
+        return frozenset((*self._reading, *self._settling.keys(), *self._behind()))
+
+    def _behind(self) -> set[Key]:
+        """The devices of which udevd has not told yet what the kernel has."""
+        keys: set[Key] = set()
+        for path in self._backlog.paths(trio.current_time()):
+            match subject(path, self._machine.paths):
+                case Own(key) | Below(key):
+                    keys.add(key)
+                case UsbDevice(device):
+                    keys.update(self._machine.interfaces(device))
+                case None:
+                    pass
+        return keys
 
     async def _wait(self) -> None:
         """Until something is pending, seen or due."""
@@ -261,7 +277,9 @@ class Reconciler:
         self._take_storage(snapshot.storage, cause)
         # A device in the middle of a burst keeps what is known of it: its own look is still to
         # come.
-        changed = self._machine.replace(snapshot, {*self._reading, *self._settling.keys()})
+        for key in self._behind():
+            self._settling.note(key, trio.current_time(), cause.text)
+        changed = self._machine.replace(snapshot, self.unsettled)
         for key in changed if self._read_once else ():  # the first look is not a change
             self._machine.note(key, cause)
         self._read_once = True
@@ -275,9 +293,12 @@ class Reconciler:
     async def _look_at_due(self, now: float, nursery: trio.Nursery) -> None:
         """Starts the looks whose time has come, and waits a little for them."""
         begun = set()
-        for key, burst in self._settling.take_due(now).items():
-            if key in self._reading:
-                self._settling.note(key, now, burst.text)  # the look under way began too early
+        due = self._settling.take_due(now)
+        behind = self._behind() if due else set()
+        for key, burst in due.items():
+            if key in self._reading or key in behind:
+                # The look under way began too early, or this one would.
+                self._settling.note(key, now, burst.text)
                 continue
             self._reading[key] = burst
             begun.add(key)

@@ -17,6 +17,7 @@ from liken_events.cluster import Unavailable
 from liken_events.cluster.directory import DirectoryCluster
 from liken_events.cluster.slice_file import load_slice
 from liken_events.config import Config, ConfigError
+from liken_events.core.backlog import Backlog
 from liken_events.core.events import DeviceChanged
 from liken_events.core.model.device import Inventory
 from liken_events.core.model.publish import MAX_OFFERED, inventory
@@ -373,7 +374,7 @@ def test_the_configuration_decides_what_is_published() -> None:
 
 @pytest.mark.parametrize("group", ["auto", "kernel", "udev"])
 def test_uevents_and_mounts_are_watched(group: str, logs: list[EventDict]) -> None:
-    names = [source.name for source in sources_of(Config(uevents=group))]
+    names = [source.name for source in sources_of(Config(uevents=group), Backlog())]
     beside_udevd = ["early"] if names[1:] == ["early", "mounts"] else []
     assert names == ["uevent", *beside_udevd, "mounts"]
     if group != "auto":  # that depends on whether udevd runs here

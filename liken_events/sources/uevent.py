@@ -24,7 +24,8 @@ import pyudev
 import structlog
 import trio
 
-from liken_events.core.decode.uevent import decode
+from liken_events.core.backlog import Backlog
+from liken_events.core.decode.uevent import decode, sequence_number
 from liken_events.core.events import DeviceChanged, NodeAdded, Resync, Trigger
 from liken_events.inbox import Inbox
 from liken_events.sources import SourceLost
@@ -68,6 +69,7 @@ class UeventSource:
         buffer_bytes: receive buffer to ask for.
         early_only: tell of what cannot wait for udevd, and of nothing else: beside a source of its
             events, which come only after its rules ran, tens to hundreds of milliseconds later.
+        backlog: told of each event of a device; both sources have the same one.
 
     Attributes:
         name: `uevent`, or `early`.
@@ -75,13 +77,19 @@ class UeventSource:
     """
 
     def __init__(
-        self, group: Group, *, buffer_bytes: int = BUFFER_BYTES, early_only: bool = False
+        self,
+        group: Group,
+        *,
+        buffer_bytes: int = BUFFER_BYTES,
+        early_only: bool = False,
+        backlog: Backlog | None = None,
     ) -> None:
         self.name = "early" if early_only else "uevent"
         self._overrun = Resync(source=self.name, reason="receive buffer overrun")
         self._group = group
         self._buffer_bytes = buffer_bytes
         self._early_only = early_only
+        self._backlog = backlog
         self._is_losing = False
         self.overruns = 0
 
@@ -128,7 +136,7 @@ class UeventSource:
             except BlockingIOError:
                 if self._is_losing:  # what was lost since the first report is reported by nobody
                     self._is_losing = False
-                    inbox.mark(self._overrun)
+                    self._tell_of_loss(inbox)
                 return True
             except OSError as error:
                 if error.errno == errno.EINTR:
@@ -137,7 +145,7 @@ class UeventSource:
                     raise SourceLost(f"reading uevents failed: {error}") from error
                 self.overruns += 1
                 self._is_losing = True
-                inbox.mark(self._overrun)
+                self._tell_of_loss(inbox)
                 if read == 0:
                     return False
                 continue
@@ -145,11 +153,24 @@ class UeventSource:
             if not self._trusted(address, ancillary):
                 continue
             trigger = decode(data, truncated=bool(flags & socket.MSG_TRUNC))
+            if self._backlog is not None and isinstance(trigger, DeviceChanged):
+                self._count(self._backlog, trigger.path, data)
             if self._early_only:
                 trigger = _early(trigger)
             if trigger is not None:
                 inbox.mark(trigger)
         return True
+
+    def _tell_of_loss(self, inbox: Inbox) -> None:
+        if self._backlog is not None:
+            self._backlog.forget()
+        inbox.mark(self._overrun)
+
+    def _count(self, backlog: Backlog, path: str, data: bytes) -> None:
+        number = sequence_number(data)
+        if number is not None:
+            tell = backlog.heard if self._group == "kernel" else backlog.told
+            tell(path, number, trio.current_time())
 
     def _trusted(self, address: tuple[int, int], ancillary: list[tuple[int, int, bytes]]) -> bool:
         """Whether the sender is the kernel, or root for what udevd sends; libudev makes the same

@@ -7,6 +7,7 @@ from typing import TypeAlias
 import pytest
 import trio
 
+from liken_events.core.backlog import Backlog
 from liken_events.core.events import DeviceChanged
 from liken_events.core.model.device import Inventory
 from liken_events.core.model.machine import Machine
@@ -30,6 +31,7 @@ class Loop:
         self.reader = reader
         self.inbox = Inbox()
         self.inventories: Latest[Inventory] = Latest()
+        self.backlog = Backlog()
         self.reconciler = Reconciler(
             reader=reader,
             machine=Machine(Policy()),
@@ -37,6 +39,7 @@ class Loop:
             inventories=self.inventories,
             timing=TIMING,
             safety_seconds=safety_seconds,
+            backlog=self.backlog,
         )
 
     @property

@@ -5,6 +5,7 @@ import socket
 from collections.abc import Iterable
 from typing import Any
 
+from liken_events.core.backlog import Backlog
 from liken_events.sources.uevent import CREDENTIALS, KERNEL_PORT, UeventSource
 
 
@@ -46,9 +47,13 @@ class SourceOn(UeventSource):
     """The uevent source on given sockets, one after the other."""
 
     def __init__(
-        self, *sockets: socket.socket, group: Any = "kernel", early_only: bool = False
+        self,
+        *sockets: socket.socket,
+        group: Any = "kernel",
+        early_only: bool = False,
+        backlog: Backlog | None = None,
     ) -> None:
-        super().__init__(group, early_only=early_only)
+        super().__init__(group, early_only=early_only, backlog=backlog)
         self._sockets = list(sockets)
 
     def _open(self) -> socket.socket:

@@ -13,6 +13,7 @@ import trio
 from structlog.typing import EventDict
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from liken_events.core.backlog import Backlog
 from liken_events.core.events import DeviceChanged, NodeAdded, Resync, Trigger
 from liken_events.inbox import Inbox
 from liken_events.simulate.uevents import Uevent
@@ -151,6 +152,30 @@ async def test_beside_udevd_s_events_only_what_cannot_wait_is_told_of(clock: Moc
             DeviceChanged(path=disk, action="add", awaits_driver=True),
             DeviceChanged(path=stick, action="remove"),
         ]
+
+
+async def test_udevd_is_behind_until_it_has_told_what_the_kernel_has(clock: MockClock) -> None:
+    backlog = Backlog()
+    heard = SourceOn(ScriptedSocket([said(1)]), early_only=True, backlog=backlog)
+    async with listening(heard) as inbox:
+        await trio.sleep(1)
+        assert (taken(inbox), list(backlog.paths(0.0))) == ([], [changed(1).path])
+    told = SourceOn(
+        ScriptedSocket([from_uid(from_udevd(said(1).partition(b"\0")[2]), 0)]),
+        group="udev",
+        backlog=backlog,
+    )
+    async with listening(told):
+        await trio.sleep(1)
+        assert list(backlog.paths(0.0)) == []
+
+
+async def test_after_an_overrun_nobody_is_behind(clock: MockClock) -> None:
+    backlog = Backlog()
+    backlog.heard("/devices/a", 1, trio.current_time())
+    async with listening(SourceOn(ScriptedSocket([errno.ENOBUFS]), backlog=backlog)):
+        await trio.sleep(1)
+        assert list(backlog.paths(0.0)) == []
 
 
 async def test_a_flood_does_not_keep_others_from_their_turn() -> None:

@@ -43,6 +43,8 @@ SCSI_WITH_DRIVER = frozenset(
 """`MODALIAS` of the SCSI devices that a driver makes nodes of besides `sg`: disks, tapes, drives.
 The number is the peripheral device type; which of them `sd`, `sr` and `st` take is what `modinfo`
 says of those."""
+MOST_DIGITS = 21
+"""A sequence number has 64 bits."""
 VIRTUAL_LOOP = b"/devices/virtual/block/loop"
 """No device on a bus has such a node; container hosts make and remove them all the time."""
 
@@ -84,6 +86,14 @@ def matters(path: bytes) -> bool:
     if not path.startswith(DEVICES):
         return False  # modules, drivers, slab caches, filesystems
     return not path.startswith(VIRTUAL) or path.startswith(VIRTUAL_DISKS)
+
+
+def sequence_number(data: bytes) -> int | None:
+    """The number of the event that a datagram tells of; None if it does not say. udevd tells of an
+    event with the number that the kernel gave it."""
+    properties = _udev_properties(data) if data.startswith(UDEV_PREFIX) else data
+    text = _value(properties, b"SEQNUM=") or b""
+    return int(text) if len(text) < MOST_DIGITS and text.isdigit() else None
 
 
 def _has_driver_to_come(properties: bytes) -> bool:

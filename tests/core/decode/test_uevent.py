@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from liken_events.core.decode.uevent import ACTIONS, decode
+from liken_events.core.decode.uevent import ACTIONS, decode, sequence_number
 from liken_events.core.events import DeviceChanged, NodeAdded, Resync
 from liken_events.simulate.uevents import Uevent
 
@@ -91,6 +91,24 @@ def test_what_follows_the_properties_of_udevd_is_none_of_them() -> None:
     properties = nul([f"DEVPATH={STICK}", "ACTION=add"])
     message = udev(f"DEVPATH={STICK}", "ACTION=add", "SUBSYSTEM=usb", length=len(properties))
     assert decode(message) == DeviceChanged(path=STICK, action="add")
+
+
+@pytest.mark.parametrize(
+    ("message", "number"),
+    [
+        (BOUND, 4711),
+        (udev("SEQNUM=18446744073709551615", "ACTION=add"), 2**64 - 1),
+        (BOUND_BY_UDEV, None),
+        (udev("SEQNUM=", "ACTION=add"), None),
+        (udev("SEQNUM=-1", "ACTION=add"), None),
+        (udev("SEQNUM=" + "9" * 5000, "ACTION=add"), None),
+        (udev("SEQNUM=1", magic=1), None),
+        (b"add@/devices/x\0SEQNUM=47", None),
+        (b"", None),
+    ],
+)
+def test_the_number_of_an_event(message: bytes, number: int | None) -> None:
+    assert sequence_number(message) == number
 
 
 def test_an_event_that_somebody_asked_for_is_synthetic() -> None:
