@@ -23,6 +23,7 @@ WITHOUT_MODULE = {
     "test_layout.py": "this file",
     "test_purity.py": "about all of the core",
     "test_docs.py": "about the documents",
+    "test_recorded_hotplug.py": "about the whole agent, on recordings of a real kernel",
     "fakes/test_apiserver.py": "about the fake itself",
 }
 """Tests that belong to no single module, and what they are about."""

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.vm.claims import Claims
+from tests.vm.claims import FOLDER, Claims
 from tests.vm.desk import Desk, start_agent
 from tests.vm.gadgets import Gadgets
 from tests.vm.hardware import AT_BOOT, Hardware
 from tests.vm.machine import Machine, what_is_missing
+from tests.vm.recorded import recorded
 
 RECORDINGS = "VM_RECORDINGS"
 """An environment variable: a directory that gets a recording of each test's records."""
@@ -28,7 +29,7 @@ def machine() -> Iterator[Machine]:
     directory = tempfile.mkdtemp(prefix="vm-")  # short: sockets are below it
     try:
         with Machine(directory, list(AT_BOOT)) as guest:
-            guest.control.do("uevents")
+            guest.control.do("uevents", files=RECORDINGS in os.environ)
             yield guest
     finally:
         shutil.rmtree(directory)
@@ -37,6 +38,8 @@ def machine() -> Iterator[Machine]:
 @pytest.fixture(scope="session")
 def agent(machine: Machine) -> int:
     """The agent in the guest; all tests are about this one."""
+    if RECORDINGS in os.environ:
+        machine.control.do("follow", directory=FOLDER)
     return start_agent(machine)
 
 
@@ -96,6 +99,7 @@ def pytest_runtest_makereport(
         told = [
             f"{record['time'] - start:9.3f} {shown(record)}"
             for record in desk.control.records[desk.start :]
+            if record["kind"] not in {"sysfs", "table"}
         ]
         report.sections.append(("the guest's records", "\n".join(told)))
         report.sections.append(("the guest's console", desk.machine.console()))
@@ -116,8 +120,8 @@ def shown(record: dict[str, object]) -> str:
 def keep_recording(desk: Desk, name: str) -> None:
     """Writes what the guest told during a test to a file, if it is asked for."""
     directory = os.environ.get(RECORDINGS)
-    if directory:
+    if directory and not desk.failed:
         os.makedirs(directory, exist_ok=True)
         with open(os.path.join(directory, f"{name}.jsonl"), "w", encoding="utf-8") as file:
-            for record in desk.control.records[desk.start :]:
+            for record in recorded(desk):
                 file.write(json.dumps(record) + "\n")

@@ -8,6 +8,7 @@ Devices that the guest makes itself are in `gadgets`.
 """
 
 import contextlib
+import itertools
 import os
 from typing import Any
 
@@ -46,10 +47,11 @@ class Hardware:
         directory: where disks are.
     """
 
+    _numbers = itertools.count(1)  # names stay taken in QEMU when a test is over
+
     def __init__(self, machine: Machine, directory: str) -> None:
         self._machine = machine
         self._directory = directory
-        self._count = 0
         self._plugged: dict[str, bool] = {}
 
     def usb(self, driver: str, port: str, **properties: Any) -> str:
@@ -107,5 +109,4 @@ class Hardware:
         return name
 
     def _name(self, kind: str) -> str:
-        self._count += 1
-        return f"{kind}-{self._count}-{id(self)}"
+        return f"{kind}-{next(self._numbers)}"

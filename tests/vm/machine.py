@@ -88,6 +88,7 @@ class Machine:
         directory: for the console and the sockets; its path must be short (a socket's path holds
             107 bytes).
         devices: further arguments for QEMU.
+        seconds: when a guest is ended that nobody ends.
 
     Attributes:
         control: the program in the guest.
@@ -100,9 +101,12 @@ class Machine:
 
     python = sys.executable
 
-    def __init__(self, directory: str, devices: list[str]) -> None:
+    def __init__(
+        self, directory: str, devices: list[str], *, seconds: float = GUEST_SECONDS
+    ) -> None:
         self._directory = directory
         self._devices = devices
+        self._seconds = seconds
         self._console = os.path.join(directory, "console")
 
     def __enter__(self) -> Self:
@@ -118,7 +122,7 @@ class Machine:
         ]
         inside = shlex.join([self.python, "-m", "tests.vm.inside"])
         line = [
-            *("timeout", f"--kill-after={END_SECONDS:g}", f"{GUEST_SECONDS:g}"),
+            *("timeout", f"--kill-after={END_SECONDS:g}", f"{self._seconds:g}"),
             *("vng", "-r", kernel, "--disable-kvm", "--force-9p", "--user", "root", "--verbose"),
             *("--memory", "2G", "--cpus", "2", "--cwd", PROJECT),
             f"--qemu-opts={shlex.join(options)}",
@@ -133,17 +137,18 @@ class Machine:
             stderr=subprocess.STDOUT,
             start_new_session=True,  # one group with QEMU, which is ended as one
         )
+        self._control: Control | None = None
         try:
             self._copier = threading.Thread(target=self._keep_console, daemon=True)
             self._copier.start()
-            self.control = Control(self._connect(sockets[1]))
+            self.control = self._control = Control(self._connect(sockets[1]))
             self.control.wait_ready()
             self.qmp = Qmp(sockets[0])
         except GuestFailed as error:
-            self._end()
+            self._give_up()
             raise GuestFailed(f"{error}; the guest's console:\n{self.console()}") from error
         except BaseException:
-            self._end()
+            self._give_up()
             raise
         return self
 
@@ -179,6 +184,12 @@ class Machine:
                 time.sleep(0.05)
             else:
                 return port
+
+    def _give_up(self) -> None:
+        """Ends what there is of a guest that did not start."""
+        self._end()
+        if self._control is not None:
+            self._control.close()
 
     def _keep_console(self) -> None:
         assert self._process.stdout is not None

@@ -18,7 +18,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tests.vm.inside.recorders import Tell, follow_files, follow_uevents
+from tests.vm.inside.followed import FollowedFiles
+from tests.vm.inside.recorders import Tell, follow_files, follow_uevents, queued
 
 PORT = "/dev/virtio-ports/liken.control"
 DEFAULT_SECONDS = 60.0
@@ -98,6 +99,17 @@ def read(path: str) -> dict[str, Any]:
         return {"data": base64.b64encode(file.read()).decode()}
 
 
+def follow(tell: Tell, files: bool) -> None:
+    """Tells every uevent, and what it changed of the machine's files, if that is wanted."""
+    if files:
+        tell_later = queued(tell)
+        followed = FollowedFiles(tell_later)
+        follow_uevents(tell_later, followed.look)  # first, so that nothing is missed in between
+        followed.start()
+    else:
+        follow_uevents(tell)
+
+
 def main() -> None:
     """Answers until the host closes the port."""
     descriptor = os.open(PORT, os.O_RDWR)
@@ -109,7 +121,7 @@ def main() -> None:
         "write": write,
         "start": lambda argv: {"pid": programs.start(argv)},
         "stop": programs.stop,
-        "uevents": lambda: follow_uevents(stream.tell),
+        "uevents": lambda files=False: follow(stream.tell, files),
         "follow": lambda directory: follow_files(stream.tell, directory),
     }
     stream.tell(kind="ready", executable=sys.executable)

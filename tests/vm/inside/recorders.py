@@ -13,7 +13,10 @@ import os
 import socket
 import struct
 import threading
-from typing import Any, Protocol
+import time
+from collections.abc import Callable, Mapping
+from queue import SimpleQueue
+from typing import Any, Protocol, TypeAlias
 
 from inotify_simple import INotify, flags
 
@@ -33,27 +36,67 @@ class Tell(Protocol):
     def __call__(self, **facts: Any) -> None: ...
 
 
-def follow_uevents(tell: Tell) -> None:
-    """Tells every uevent of both groups from now on."""
+Look: TypeAlias = Callable[[Mapping[str, str]], None]
+"""Takes the properties of an event."""
+
+
+def follow_uevents(tell: Tell, look: Look | None = None) -> None:
+    """Tells every uevent of both groups from now on; `look` is called with each of the kernel's,
+    at once, by a thread that nothing else keeps waiting."""
     for name, group in GROUPS.items():
         listener = socket.socket(
             socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_KOBJECT_UEVENT
         )
         listener.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
         listener.bind((0, group))
-        threading.Thread(target=_hear, args=(tell, name, listener), daemon=True).start()
+        heard: SimpleQueue[tuple[float, bytes]] = SimpleQueue()
+        urgent = look is not None
+        arguments = tell, name, heard, look if name == "kernel" else None
+        threading.Thread(target=_hear, args=(listener, heard, urgent), daemon=True).start()
+        threading.Thread(target=_tell, args=arguments, daemon=True).start()
 
 
-def _hear(tell: Tell, group: str, listener: socket.socket) -> None:
+def _hear(listener: socket.socket, heard: SimpleQueue[tuple[float, bytes]], urgent: bool) -> None:
+    if urgent:
+        run_first(2)
     while True:
         message = listener.recv(65536)
+        heard.put((time.monotonic(), message))
+
+
+def _tell(
+    tell: Tell, group: str, heard: SimpleQueue[tuple[float, bytes]], look: Look | None
+) -> None:
+    if look is not None:
+        run_first(1)
+    while True:
+        moment, message = heard.get()
         fields = properties(message)
-        tell(
-            kind="uevent",
-            group=group,
-            properties=fields,
-            raw=base64.b64encode(message).decode() if group == "kernel" else None,
-        )
+        if look is not None:
+            look(fields)
+        raw = base64.b64encode(message).decode()
+        tell(kind="uevent", time=moment, group=group, properties=fields, raw=raw)
+
+
+def queued(tell: Tell) -> Tell:
+    """The same, told later by a thread of its own: sending a record takes longer than making it.
+    The moment is that of the call."""
+    waiting: SimpleQueue[dict[str, Any]] = SimpleQueue()
+
+    def put(**facts: Any) -> None:
+        waiting.put({"time": time.monotonic(), **facts})
+
+    def send() -> None:
+        while True:
+            tell(**waiting.get())
+
+    threading.Thread(target=send, daemon=True).start()
+    return put
+
+
+def run_first(priority: int) -> None:
+    """Has this thread run before all that have no such priority."""
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))
 
 
 def properties(message: bytes) -> dict[str, str]:
