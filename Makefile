@@ -8,7 +8,7 @@ VM_TEST_SECONDS := 300
 SOURCES := pyproject.toml liken_events/__init__.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-vm check lint types imports stubs coverage bench clean
+.PHONY: help run test test-vm test-cluster soak check lint types imports stubs coverage bench bench-vm clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 12
@@ -21,6 +21,13 @@ test: $(VENV)/.dev ## the test suite
 
 test-vm: $(VENV)/.vm ## the agent on a real kernel with real devices, in QEMU (some minutes)
 	@$(BIN)/python -m pytest tests/vm --timeout=$(VM_TEST_SECONDS) $(ARGS)
+
+test-cluster: $(VENV)/.dev ## the agent with a real API server, kubelet and containerd (builds them once: 10 minutes)
+	@$(BIN)/python -m tests.cluster.real.programs
+	@$(BIN)/python -m pytest tests/cluster/real --timeout=$(VM_TEST_SECONDS) $(ARGS)
+
+bench-vm: $(VENV)/.vm ## latency on a real kernel in QEMU, beside polling (some 20 minutes)
+	@$(BIN)/python -m bench kernel --json bench/results/kernel.json $(ARGS)
 
 check: lint types imports stubs coverage ## all that CI checks
 

@@ -28,8 +28,8 @@ WITHOUT_MODULE = {
 }
 """Tests that belong to no single module, and what they are about."""
 
-ON_A_KERNEL = TESTS / "vm"
-"""Tests of the whole agent on a real kernel, by kind of device."""
+OF_THE_WHOLE = (TESTS / "vm", TESTS / "cluster" / "real")
+"""Tests of the whole agent, on a real kernel and in a real cluster."""
 
 VAGUE = {"utils", "util", "helpers", "helper", "common", "manager", "handler", "misc"}
 """Names that say nothing of what is inside."""
@@ -65,7 +65,7 @@ def test_every_test_is_about_a_module() -> None:
     about = {test_name(path.relative_to(PACKAGE)).removesuffix(".py") for path in sources(PACKAGE)}
     strangers = set()
     for path in sources(TESTS):
-        if path.is_relative_to(ON_A_KERNEL):
+        if any(path.is_relative_to(top) for top in OF_THE_WHOLE):
             continue
         name = str(path.relative_to(TESTS)).removesuffix(".py")
         if path.name.startswith("test_") and not any(

@@ -5,7 +5,6 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from liken_events.core.backlog import LONGEST
 from liken_events.core.events import DeviceChanged, MountsChanged, Resync
 from liken_events.core.model.snapshot import Device
 from liken_events.reconcile import GATHER_SECONDS
@@ -92,62 +91,6 @@ async def test_a_disk_that_was_found_is_not_looked_at_before_its_driver_has_it(
             loop.inbox.mark(replace(disk, action=end, awaits_driver=False))
         await trio.sleep(10)
         assert loop.looked(STICK) == [pytest.approx(start + seconds)]
-
-
-@pytest.mark.parametrize(("path", "device"), [(f"{STICK.path}/ttyUSB0", STICK), (GPU.path, GPU)])
-async def test_a_device_is_not_looked_at_while_udevd_is_behind(
-    run: Run, clock: MockClock, path: str, device: Device
-) -> None:
-    async with run(machine([STICK, GPU])) as loop:
-        start = trio.current_time()
-        loop.backlog.heard(path, 2, start)
-        loop.say("change", STICK, GPU)
-        await trio.sleep(3)
-        assert loop.looked(device) == []
-        assert loop.looked(GPU if device is STICK else STICK) == [start + TIMING.quiet]
-        assert loop.reconciler.unsettled == {device.key}
-        loop.backlog.told(path, 2, trio.current_time())
-        await trio.sleep(1)
-        (look,) = loop.looked(device)
-        assert 3 <= look - start <= 3 + TIMING.quiet
-
-
-async def test_udevd_that_says_nothing_keeps_no_device_from_being_looked_at_for_good(
-    run: Run, clock: MockClock
-) -> None:
-    async with run(machine([STICK])) as loop:
-        start = trio.current_time()
-        loop.backlog.heard(STICK.path, 1, start)
-        loop.say("change", STICK)
-        await trio.sleep(2 * LONGEST)
-        (look,) = loop.looked(STICK)
-        assert LONGEST <= look - start <= LONGEST + 2 * TIMING.quiet
-
-
-async def test_a_full_look_takes_nothing_that_udevd_is_behind_with(
-    run: Run, clock: MockClock
-) -> None:
-    async with run(machine([OTHER])) as loop:
-        loop.reader.put(replace(STICK, nodes=()))
-        loop.backlog.heard(STICK.path, 1, trio.current_time())
-        loop.inbox.mark(Resync(source="uevent", reason="a test"))
-        await trio.sleep(1)
-        assert (len(loop.reader.scans), loop.offered) == (2, {"usb-1-2-1-0"})
-        loop.reader.put(STICK)
-        loop.backlog.told(STICK.path, 1, trio.current_time())
-        await trio.sleep(1)
-        assert loop.offered == {"usb-1-1-1-0", "usb-1-2-1-0"}
-
-
-async def test_of_a_usb_device_that_udevd_is_behind_with_no_interface_is_looked_at(
-    run: Run, clock: MockClock
-) -> None:
-    async with run(machine([*PAIR, OTHER])) as loop:
-        loop.backlog.heard(PAIR[0].path.rpartition("/")[0], 1, trio.current_time())
-        loop.say("change", *PAIR, OTHER)
-        await trio.sleep(1)
-        assert loop.reconciler.unsettled == {device.key for device in PAIR}
-        assert [look.key for look in loop.reader.looks] == [OTHER.key]
 
 
 async def test_an_add_that_somebody_asked_for_is_followed_by_no_probe(
