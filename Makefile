@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 VM_TEST_SECONDS := 300
+SOAK_SECONDS := 600
 SOURCES := pyproject.toml liken_events/__init__.py
 
 .DEFAULT_GOAL := help
@@ -21,6 +22,9 @@ test: $(VENV)/.dev ## the test suite
 
 test-vm: $(VENV)/.vm ## the agent on a real kernel with real devices, in QEMU (some minutes)
 	@$(BIN)/python -m pytest tests/vm --timeout=$(VM_TEST_SECONDS) $(ARGS)
+
+soak: $(VENV)/.vm ## everything at random on a real kernel, and faults (10 minutes; SOAK_SECONDS=…, SOAK_SEED=…)
+	@SOAK_SECONDS=$(SOAK_SECONDS) SOAK_SEED=$(SOAK_SEED) $(BIN)/python -m pytest tests/vm/soak -s $(ARGS)
 
 test-cluster: $(VENV)/.dev ## the agent with a real API server, kubelet and containerd (builds them once: 10 minutes)
 	@$(BIN)/python -m tests.cluster.real.programs
