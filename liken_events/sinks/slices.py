@@ -75,9 +75,14 @@ class SliceSink:
     async def observe(self) -> Observed:
         """See `Sink.observe`. Waits until the slices were listed once."""
         await self._view.latest.wait_newer(0)
+        slices = self._view.latest.get()
+        known = (*self._state.slices, *self._written.values())
+        if {item.uid for item in known} - {item.uid for item in slices}:
+            self._forget_uid()
+            self._written.clear()
         if self._state.node_uid is None and trio.current_time() >= self._uid_due:
             await self._ask_uid()
-        slices = self._view.latest.get()
+            slices = self._view.latest.get()
         learned = replace(
             self._state.learned,
             dropped=self._state.learned.dropped | self._newly_dropped(slices),
@@ -107,15 +112,20 @@ class SliceSink:
         except Unavailable as error:
             raise SinkUnavailable(error.reason, retry_after=error.retry_after) from error
         except Conflict as error:
-            # A deleted Node takes its slices with it, and comes back under another uid.
-            self._state = replace(self._state, node_uid=None)
-            self._uid_due = -1.0
+            self._forget_uid()
             self._view.doubt()
             raise SinkUnavailable(error.reason, at_once=True) from error
         except Rejected as error:
             raise SinkUnavailable(
                 error.reason, at_once=self._learn(change, error.causes)
             ) from error
+
+    def _forget_uid(self) -> None:
+        """Has the Node be asked for again. One that is deleted takes its slices with it and comes
+        back under another uid; a slice with the old one would be collected as soon as it is made,
+        again and again."""
+        self._state = replace(self._state, node_uid=None)
+        self._uid_due = -1.0
 
     async def _ask_uid(self) -> None:
         try:

@@ -170,6 +170,20 @@ async def test_a_conflict_makes_the_view_doubtful_and_asks_for_the_uid_again(
         assert owner["uid"] == "new-uid"
 
 
+async def test_a_slice_that_is_gone_is_made_with_the_uid_that_the_node_has_now(
+    clock: MockClock,
+) -> None:
+    async with bench() as b:
+        await b.reach(of(STICK))
+        b.cluster.uid = "new-uid"
+        b.view.drop(NAME)  # the garbage collector had it deleted, and the watch told
+        del b.cluster.slices[NAME]
+        await b.reach(of(STICK))
+        assert b.cluster.uid_asked == 2
+        (owner,) = b.cluster.slices[NAME]["metadata"]["ownerReferences"]
+        assert owner["uid"] == "new-uid"
+
+
 async def test_the_generation_only_grows(clock: MockClock) -> None:
     async with bench() as b:
         generations = []
