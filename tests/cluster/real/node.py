@@ -7,6 +7,7 @@ given belongs to the `room` or to `cgroups`, and goes with them.
 import json
 import os
 import shutil
+import time
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
@@ -85,6 +86,7 @@ class Node:
     Attributes:
         name: see there.
         room: where it lives; an agent has to live there too.
+        kubelet_started: when the newest kubelet was started, in seconds of the wall clock.
 
     Raises:
         ProgramFailed: on entering, if a program does not start.
@@ -94,6 +96,7 @@ class Node:
         self, programs: Programs, control_plane: ControlPlane, directory: str, name: str
     ) -> None:
         self.name = name
+        self.kubelet_started = 0.0
         self.room = Room(programs, directory)
         self._programs = programs
         self._control_plane = control_plane
@@ -137,6 +140,7 @@ class Node:
     def start_kubelet(self) -> None:
         """Starts the kubelet, with what it knew when it was stopped, and waits until the node is
         ready."""
+        self.kubelet_started = time.time()
         kubelet = self._start(
             "kubelet",
             *self._programs.kubernetes("kubelet"),

@@ -2,8 +2,9 @@
 
 A kubelet and a container runtime have fixed places in `/etc`, `/run` and `/var`. Here these are
 overlays: what is there shows, what is written goes into a directory of the test's, and nothing is
-seen from outside. All processes have one ancestor, with which the kernel ends them, those included
-that containers leave behind when the kubelet goes away.
+seen from outside. So is `/dev`: nodes of made-up devices can be made in it. All processes have one
+ancestor, with which the kernel ends them, those included that containers leave behind when the
+kubelet goes away.
 """
 
 import os
@@ -28,8 +29,11 @@ SYSCTLS = {
 """What a kubelet sets these to (`protectKernelDefaults`). They belong to the whole machine, so it
 is shown files that hold these values already."""
 
-PLACES = ("etc", "run", "var/lib", "var/log")
-"""Where the fixed places of a node are."""
+PLACES = ("dev", "etc", "run", "var/lib", "var/log")
+"""Where the fixed places of a node are, and its devices."""
+
+KEPT = ("dev/pts", "dev/shm", "run/udev")
+"""Mounts in them, which an overlay would hide, where they exist."""
 
 BOUND = ("var/lib/containerd", "var/lib/kubelet")
 """Places that may not be on an overlay: containerd has overlays of its own there."""
@@ -37,14 +41,18 @@ BOUND = ("var/lib/containerd", "var/lib/kubelet")
 SCRIPT = """\
 set -e
 cd "$1"
-mkdir sysctls udev
-if [ -d /run/udev ]; then mount --bind /run/udev udev; fi
+mkdir sysctls
+for place in $KEPT; do
+    if [ -d "/$place" ]; then mkdir -p "kept/$place"; mount --bind "/$place" "kept/$place"; fi
+done
 for place in $PLACES; do
     mkdir -p "layers/$place" "work/$place"
     mount -t overlay overlay -o "lowerdir=/$place,upperdir=layers/$place,workdir=work/$place" \\
         "/$place"
 done
-if [ -d /run/udev ]; then mount --move udev /run/udev; fi
+for place in $KEPT; do
+    if [ -d "kept/$place" ]; then mount --move "kept/$place" "/$place"; fi
+done
 for place in $BOUND; do
     mkdir -p "$place" "/$place"
     mount --bind "$place" "/$place"
@@ -85,6 +93,7 @@ class Room:
         environment = {
             "PATH": os.environ["PATH"],
             "PLACES": " ".join(PLACES),
+            "KEPT": " ".join(KEPT),
             "BOUND": " ".join(BOUND),
             "SYSCTLS": " ".join(f"{name}={value}" for name, value in SYSCTLS.items()),
         }
@@ -112,15 +121,25 @@ class Room:
         self._keeper.kill()
         poll(lambda: not os.path.exists(self.root), START_SECONDS)
 
-    def start(self, name: str, line: Sequence[str], environment: dict[str, str]) -> Process:
+    def start(
+        self,
+        name: str,
+        line: Sequence[str],
+        environment: dict[str, str],
+        *,
+        network: str | None = None,
+    ) -> Process:
         """Starts a program in the room.
 
         Args:
             name: for its log, which is in the room's directory.
             line: the program and its arguments.
             environment: all of its environment.
+            network: path of the network namespace that it is in; None for the machine's.
         """
-        entered = ["nsenter", f"--target={self._keeper.child()}", "--mount", "--pid", "--", *line]
+        other = [] if network is None else [f"--net={network}"]
+        target = f"--target={self._keeper.child()}"
+        entered = ["nsenter", target, "--mount", "--pid", *other, "--", *line]
         return Process(name, entered, self._directory, environment, is_wrapped=True)
 
     def _is_made(self) -> bool:

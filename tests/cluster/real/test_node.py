@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from tests.cluster.real.cgroups import hierarchies
@@ -9,6 +10,7 @@ from tests.cluster.real.client import Client
 from tests.cluster.real.control_plane import ControlPlane
 from tests.cluster.real.node import Node
 from tests.cluster.real.objects import pod
+from tests.cluster.real.polling import poll
 from tests.cluster.real.programs import Programs
 from tests.cluster.real.room import SYSCTLS
 
@@ -37,7 +39,9 @@ def test_a_pod_runs_and_says_something(node: Node, client: Client) -> None:
     body["spec"]["containers"][0]["command"] = ["sh", "-c", "echo here; exec sleep 100000"]
     client.create(PODS, body)
     client.until(f"{PODS}/speaks", is_running, seconds=30)
-    assert node.pod_log("default", "speaks", "sleeper") == "here\n"
+    said = partial(node.pod_log, "default", "speaks", "sleeper")
+    poll(lambda: said() == "here\n", 10)  # it runs a moment before it speaks
+    assert said() == "here\n"
     client.delete(f"{PODS}/speaks")
     client.until_gone(f"{PODS}/speaks", seconds=30)
 

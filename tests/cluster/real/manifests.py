@@ -1,0 +1,55 @@
+"""The files of `packaging/kustomize`, as a cluster gets them."""
+
+from typing import Any
+
+import yaml
+
+from tests.cluster.real.agents import ROOT
+from tests.cluster.real.client import PATCHES, Client, Object
+
+DIRECTORY = f"{ROOT}/packaging/kustomize"
+
+NAMESPACE = "liken-events"
+
+COLLECTIONS = {
+    "Namespace": "/api/v1/namespaces",
+    "ServiceAccount": f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts",
+    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "ValidatingAdmissionPolicy": (
+        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+    ),
+    "ValidatingAdmissionPolicyBinding": (
+        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+    ),
+    "DaemonSet": f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets",
+}
+"""Where objects of a kind are."""
+
+
+def read(name: str) -> list[dict[str, Any]]:
+    """The objects of a file."""
+    with open(f"{DIRECTORY}/{name}", encoding="utf-8") as file:
+        return [*yaml.safe_load_all(file)]
+
+
+def apply(client: Client, name: str, **query: str) -> list[Object]:
+    """Makes the objects of a file, or has them as it says, and returns them. A field that the API
+    server does not know is an error.
+
+    Args:
+        client: who does it.
+        name: of the file.
+        query: what else the API server is to know, such as `dryRun`.
+    """
+    query |= {"fieldManager": "test", "force": "true", "fieldValidation": "Strict"}
+    return [
+        client.request(
+            "PATCH",
+            f"{COLLECTIONS[body['kind']]}/{body['metadata']['name']}",
+            body,
+            content_type=PATCHES["apply"],
+            query=query,
+        )
+        for body in read(name)
+    ]
