@@ -9,7 +9,7 @@ SOAK_SECONDS := 600
 SOURCES := pyproject.toml liken_events/__init__.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-vm test-cluster soak check lint types imports stubs coverage bench bench-vm clean
+.PHONY: help run test test-vm test-cluster soak check lint types imports stubs coverage bench bench-vm bench-cluster clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 12
@@ -32,6 +32,10 @@ test-cluster: $(VENV)/.dev ## the agent with a real API server, kubelet and cont
 
 bench-vm: $(VENV)/.vm ## latency on a real kernel in QEMU, beside polling (some 20 minutes)
 	@$(BIN)/python -m bench kernel --json bench/results/kernel.json $(ARGS)
+
+bench-cluster: $(VENV)/.dev ## latency, bytes and 2,000 nodes with a real API server (some 20 minutes)
+	@$(BIN)/python -m tests.cluster.real.programs
+	@$(BIN)/python -m bench cluster --json bench/results/cluster.json $(ARGS)
 
 check: lint types imports stubs coverage ## all that CI checks
 

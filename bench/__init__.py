@@ -8,4 +8,12 @@ One module measures one group of promises: `noise`, `scale`, `scan`, `latency`, 
 `polling`. What they share are nouns: `crowd` (machines of any size), `agent_process`,
 `slice_file`, `uevent_queue`, `measurement`, `machine`. `docs/benchmarks.md` says what each number
 means.
+
+`kernel` alone is about real devices on a real kernel, in a guest, and has parts of its own:
+`guest`, `plugs` (what is plugged in), `exchange` (plugging and waiting), `kernel_trace` (the
+kernel's own times) and `changes` (how long a file took).
+
+`cluster` is about a real API server and has parts of its own: `audited` (the control plane and its
+audit log), `slice_watch` (a stranger's watch), `wire` (bytes), `fleet` and `simulated_nodes` (many
+nodes).
 """

@@ -16,18 +16,32 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NoReturn
 
 from rich.console import Console
 from rich.table import Table
 
-from bench import claims, deviceplugin, idle, latency, machine, noise, polling, scale, scan, storm
+from bench import (
+    claims,
+    cluster,
+    deviceplugin,
+    idle,
+    kernel,
+    latency,
+    machine,
+    noise,
+    polling,
+    scale,
+    scan,
+    storm,
+)
 from bench.effort import FULL, NORMAL, QUICK, Effort
 from bench.measurement import Measurement
 from bench.trees import Trees
 from liken_events.core.model.json import Json
 from liken_events.simulate import namespace
+from tests.vm.machine import what_is_missing
 
 GROUPS: dict[str, Callable[[Trees, Effort], Iterator[Measurement]]] = {
     "noise": noise.measure,
@@ -39,7 +53,12 @@ GROUPS: dict[str, Callable[[Trees, Effort], Iterator[Measurement]]] = {
     "deviceplugin": deviceplugin.measure,
     "idle": idle.measure,
     "polling": polling.measure,
+    "kernel": kernel.measure,
+    "cluster": cluster.measure,
 }
+
+WHAT_IS_MISSING = {kernel.GROUP: what_is_missing, cluster.GROUP: cluster.what_is_missing}
+"""Of groups that need more than Python: what says what."""
 
 RESULTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "results", "latest.json")
 
@@ -55,7 +74,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
-        "groups", nargs="*", metavar="NAME", help=f"of {', '.join(GROUPS)}; all without any"
+        "groups",
+        nargs="*",
+        metavar="NAME",
+        help=f"of {', '.join(GROUPS)}; all that can be measured without any",
     )
     parser.add_argument("--json", metavar="FILE", default=RESULTS, help="where results go")
     parser.add_argument("--quick", action="store_true", help="to see that everything runs")
@@ -66,6 +88,10 @@ def main() -> int:
     unknown = [name for name in arguments.groups if name not in GROUPS]
     if unknown:
         parser.error(f"there is no group {', '.join(unknown)}")
+    missing = {name: what for name, ask in WHAT_IS_MISSING.items() if (what := ask()) is not None}
+    for name in [name for name in missing if name in arguments.groups]:
+        sys.stderr.write(f"bench: the group {name} cannot be measured here. {missing[name]}\n")
+        return EXIT_IMPOSSIBLE
     try:
         os.makedirs(os.path.dirname(os.path.abspath(arguments.json)), exist_ok=True)
         open(arguments.json, "a", encoding="utf-8").close()
@@ -81,7 +107,9 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     _bring_loopback_up()
     effort = QUICK if arguments.quick else FULL if arguments.full else NORMAL
-    return _run(arguments.groups or list(GROUPS), effort, arguments.json)
+    left_out = {} if arguments.groups else missing
+    groups = arguments.groups or [name for name in GROUPS if name not in left_out]
+    return _run(groups, effort, arguments.json, left_out)
 
 
 def _start_inside() -> NoReturn:
@@ -101,7 +129,7 @@ def _bring_loopback_up() -> None:
         fcntl.ioctl(sock, _SIOCSIFFLAGS, _IFREQ.pack(name, flags | _IFF_UP))
 
 
-def _run(groups: Sequence[str], effort: Effort, path: str) -> int:
+def _run(groups: Sequence[str], effort: Effort, path: str, left_out: Mapping[str, str]) -> int:
     described = machine.describe()
     found: list[Measurement] = []
     with Trees() as trees:
@@ -110,13 +138,17 @@ def _run(groups: Sequence[str], effort: Effort, path: str) -> int:
             found += GROUPS[name](trees, effort)
             sys.stderr.write(f"{name}: measured in {time.monotonic() - began:.0f} s\n")
     _show(described, found)
-    _write(path, described, found)
+    _write(path, described, found, left_out)
+    for name, reason in left_out.items():
+        sys.stderr.write(f"bench: the group {name} was left out. {reason}\n")
     return 0 if all(item.passed for item in found) else EXIT_MISSED
 
 
 def _show(described: dict[str, Json], found: Sequence[Measurement]) -> None:
     out = Console(width=None if sys.stdout.isatty() else 150)
     out.print(" · ".join(f"{name} {value}" for name, value in described.items()), style="bold")
+    for other in dict.fromkeys(item.machine for item in found if item.machine is not None):
+        out.print(other, style="bold")
     table = Table(box=None, pad_edge=False)
     table.add_column("")
     table.add_column("")
@@ -145,12 +177,18 @@ def _number(value: float) -> str:
     return f"{value:.3g}"
 
 
-def _write(path: str, described: dict[str, Json], found: Sequence[Measurement]) -> None:
+def _write(
+    path: str,
+    described: dict[str, Json],
+    found: Sequence[Measurement],
+    left_out: Mapping[str, str],
+) -> None:
     measurements: list[Json] = [item.to_json() for item in found]
     body: dict[str, Json] = {
         "machine": described,
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "measurements": measurements,
+        "left_out": dict(left_out),
         "passed": all(item.passed for item in found),
     }
     with open(path, "w", encoding="utf-8") as file:

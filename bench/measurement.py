@@ -8,8 +8,9 @@ showing to `__main__`.
 """
 
 import statistics
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
 
 from liken_events.core.model.json import Json
 
@@ -24,6 +25,7 @@ class Measurement:
         unit: `ms`, `µs`, `MB`, `x` for a ratio, or what is counted.
         samples: at least one; the median is what counts.
         bound: what the median must not exceed; None for a number that is only told.
+        machine: what it was measured on, if that is not the machine that the benchmark runs on.
     """
 
     group: str
@@ -31,6 +33,7 @@ class Measurement:
     unit: str
     samples: tuple[float, ...]
     bound: float | None = None
+    machine: str | None = None
 
     @property
     def median(self) -> float:
@@ -41,6 +44,10 @@ class Measurement:
     def passed(self) -> bool:
         """Whether the promise was kept; true where none was made."""
         return self.bound is None or self.median <= self.bound
+
+    def on(self, machine: str) -> Self:
+        """The same number, measured on that machine."""
+        return replace(self, machine=machine)
 
     def to_json(self) -> dict[str, Json]:
         """The measurement as one JSON object."""
@@ -54,6 +61,7 @@ class Measurement:
             "samples": len(self.samples),
             "bound": self.bound,
             "passed": None if self.bound is None else self.passed,
+            **({} if self.machine is None else {"machine": self.machine}),
         }
 
 
@@ -69,3 +77,9 @@ def measured(
     """A measurement from raw samples, each multiplied by `scale` (1000 for seconds in ms)."""
     scaled = tuple(sample * scale for sample in samples)
     return Measurement(group=group, what=what, unit=unit, samples=scaled, bound=bound)
+
+
+def percentile(samples: Sequence[float], rank: int) -> float:
+    """What `rank` percent of the samples do not exceed; it is one of them."""
+    ordered = sorted(samples)
+    return ordered[max(0, -(-len(ordered) * rank // 100) - 1)]

@@ -6,6 +6,9 @@ what differs, by the same plan and the same sink. That is what agents do that do
 `late` hears nothing of the kubelet: it looks every second whether there is another one, and tries
 again five seconds after it failed to register, as device plugins do.
 
+`whole` replaces the slice as a whole at each change, by a PUT at the version that it saw, and gets
+it back as the answer, as clients do.
+
 `unfiltered` is the agent on a kernel that takes no socket filter: it reads and discards the noise
 itself.
 """
@@ -23,6 +26,7 @@ from liken_events.arguments import parse
 from liken_events.commands.follow import Teller
 from liken_events.config import load
 from liken_events.core.backoff import Backoff
+from liken_events.core.plan.slices import ObservedSlice, PatchSlice
 from liken_events.latest import Latest
 from liken_events.sources import uevent_filter
 
@@ -31,6 +35,7 @@ _MODULE = "bench.variants"
 POLLER = Variant(module=_MODULE, words=("poller",))
 LATE = Variant(module=_MODULE, words=("late",))
 UNFILTERED = Variant(module=_MODULE, words=("unfiltered",))
+WHOLE = Variant(module=_MODULE, words=("whole",))
 
 
 def _poll(words: list[str]) -> int:
@@ -87,6 +92,28 @@ def _run_unfiltered(words: list[str]) -> int:
     return cli.main(words)
 
 
+def _run_whole(words: list[str]) -> int:
+    from liken_events.cluster import kubernetes
+    from liken_events.cluster.kubernetes_answer import refusal
+
+    async def put(self: kubernetes.KubernetesCluster, change: PatchSlice) -> ObservedSlice:
+        answer = await self._call("PUT", kubernetes._path(change.name), change.body)
+        if answer.status != 200:
+            raise refusal("update", "resourceslices", answer)
+        return ObservedSlice.from_body(answer.json())
+
+    patched: Any = kubernetes
+    patched.METADATA_ONLY = kubernetes.JSON
+    patched.KubernetesCluster.patch_slice = put
+    return cli.main(words)
+
+
 if __name__ == "__main__":
     name, *rest = sys.argv[1:]
-    sys.exit({"poller": _poll, "late": _run_late, "unfiltered": _run_unfiltered}[name](rest))
+    programs = {
+        "poller": _poll,
+        "late": _run_late,
+        "unfiltered": _run_unfiltered,
+        "whole": _run_whole,
+    }
+    sys.exit(programs[name](rest))
