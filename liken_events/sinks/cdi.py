@@ -197,6 +197,7 @@ class ClaimKeeper:
             match outcome:
                 case Prepared():
                     await self._refresh()  # it may be moving just now
+                    await self._until_settled(claim.reference.uid, deadline)
                     return granted(claim)
                 case Refused() if late or not self._is_returning(names):
                     return outcome
@@ -207,6 +208,13 @@ class ClaimKeeper:
                         other = outcome.other
                         whom = str(other) if other.name else f"with the uid {other.uid}"
                         return Refused(reason=f"{outcome.device} is prepared for the claim {whom}")
+
+    async def _until_settled(self, uid: str, deadline: float) -> None:
+        """Waits while a device of a claim is there and nobody has told of it yet: until then its
+        spec says that it is away, and the container would not start."""
+        while not self.holdings.are_usable(uid) and trio.current_time() < deadline:
+            await self._wait_until(deadline)
+            await self._refresh()
 
     async def _wait_until(self, deadline: float) -> None:
         with trio.move_on_at(min(deadline, trio.current_time() + LOOK_AGAIN_SECONDS)):

@@ -55,6 +55,10 @@ class Holdings:
         """The prepared claims by uid."""
         return self._prepared
 
+    def are_usable(self, uid: str) -> bool:
+        """Whether a prepared claim's spec names all its devices as they are now."""
+        return all(sight.is_usable for sight in self._sights[uid].values())
+
     async def wait_some(self) -> None:
         """Waits until at least one claim is prepared."""
         while not self._prepared:
@@ -143,12 +147,11 @@ class Holdings:
             return not self._unwritten and all(self._is_known(u, inventory) for u in doubtful)
 
     def _is_doubtful(self, uid: str, inventory: Inventory) -> bool:
-        sights = self._sights.get(uid)
         return (
-            sights is None
+            uid not in self._sights
             or uid in self._unwritten
             # Whose a path is can change with every device.
-            or not all(sight.is_usable for sight in sights.values())
+            or not self.are_usable(uid)
             or not self._is_known(uid, inventory)
             # Its own return, or another device's arrival: that may be told before its removal is.
             or any(path in self._nodes.announced for path in self._paths(uid))
@@ -161,7 +164,7 @@ class Holdings:
     def _own_paths(self, uids: Iterable[str]) -> Iterator[str]:
         """The paths of those of these claims whose devices are all there."""
         for uid in uids:
-            if all(sight.is_usable for sight in self._sights[uid].values()):
+            if self.are_usable(uid):
                 yield from self._paths(uid)
 
     def _is_known(self, uid: str, inventory: Inventory) -> bool:

@@ -82,6 +82,32 @@ async def test_a_device_that_settles_is_waited_for_and_not_looked_at(kept: Keepi
     assert kept.nodes_of(call.claim) == [BUS, TTY]
 
 
+async def test_a_device_that_nobody_has_told_of_yet_is_waited_for(kept: Keeping) -> None:
+    kept.look((STICK.key, trio.current_time()))
+    call = Call(kept, kept.claim(STICK_NAME))
+    kept.tree.plug(STICK)  # its files are there, and its events on their way
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(call.run)
+        await until(lambda: kept.nodes_of(call.claim) == [(path,) for path, *_ in (BUS, TTY)])
+        await trio.sleep(0.05)
+        assert not call.outcomes
+        kept.look()
+    assert isinstance(call.outcome, tuple)
+    assert call.seconds < LONG / 2
+    assert kept.nodes_of(call.claim) == [BUS, TTY]
+
+
+async def test_a_device_that_nobody_ever_tells_of_is_not_waited_for_longer_than_that(
+    kept: Keeping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cdi, "READY_SECONDS", SHORT)
+    kept.look()
+    kept.tree.plug(STICK)
+    call = await called(kept)
+    assert isinstance(call.outcome, tuple)
+    assert call.seconds >= SHORT
+
+
 async def test_a_device_that_settles_as_it_was_is_not_waited_for_any_longer(
     kept: Keeping,
 ) -> None:
