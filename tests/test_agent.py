@@ -185,7 +185,7 @@ async def test_a_device_is_offered_once_whenever_it_is_plugged_in(build: Build, 
     async with following(config_of(tree), source) as (inventories, seen):
         if when == "after the look":
             plug()
-        await until(lambda: inventories.get().offered)
+        await until(lambda: [STICK_NAME] in seen)
         tree.unplug("1-9")
         source.say("remove", STICK.path)
         await until(lambda: not inventories.get().offered)
