@@ -158,7 +158,7 @@ class Desk:
         self.until(
             lambda: (
                 set(present) <= self.offered.keys()
-                and all(self._told(name) != "device.removed" for name in present)
+                and all(self._is_told_of(name) for name in present)
             ),
             f"{present} to be published",
         )
@@ -181,6 +181,12 @@ class Desk:
     def until_logged(self, event: str, **facts: Any) -> None:
         """Waits for a line of the log."""
         self.until(lambda: self.logged(event, **facts), f"{event} {facts}")
+
+    def _is_told_of(self, device: str) -> bool:
+        """Whether the log says that a device is there; of those at the agent's start it says
+        nothing."""
+        told = self._told(device)
+        return told in {"device.added", "device.changed"} or (told is None and device in self.base)
 
     def _told(self, device: str) -> str | None:
         """What the log said last of a device: `device.added` and so on."""
