@@ -91,7 +91,7 @@ class Reconciler:
         self._storage_due: float | None = None
         self._storage_looked = -STORAGE_SECONDS
         self._storage_whole = False
-        self._storage_cause = Cause(text="", first=0.0, last=0.0)
+        self._storage_cause = Cause(text="", at=0.0)
         self._scan_failures = 0
         self._full_due = 0.0
         self._read_once = False
@@ -226,7 +226,7 @@ class Reconciler:
         self._settling.take(key)
         self._reading.pop(key, None)
         self._machine.put(key, None)
-        self._machine.note(key, Cause(text=trigger.cause, first=at, last=at))
+        self._machine.note(key, Cause(text=trigger.cause, at=at))
         return True
 
     def _doubt_storage(
@@ -235,7 +235,7 @@ class Reconciler:
         self._storage_whole |= whole
         due = max(at + delay, self._storage_looked + STORAGE_SECONDS)
         if self._storage_due is None:
-            self._storage_cause = Cause(text=text, first=at, last=at)
+            self._storage_cause = Cause(text=text, at=at)
         self._storage_due = due if self._storage_due is None else min(due, self._storage_due)
 
     async def _read_storage(self) -> None:
@@ -262,7 +262,7 @@ class Reconciler:
 
     async def _read_everything(self) -> None:
         began = trio.current_time()
-        cause = Cause(text="full look", first=began, last=began)
+        cause = Cause(text="full look", at=began)
         self._resync.take(None)
         try:
             snapshot = await self._in_thread(self._reader.scan)
@@ -298,7 +298,7 @@ class Reconciler:
         for key, burst in due.items():
             if key in self._reading or key in behind:
                 # The look under way began too early, or this one would.
-                self._settling.note(key, now, burst.text)
+                self._settling.put_off(key, now, burst)
                 continue
             self._reading[key] = burst
             begun.add(key)
@@ -333,12 +333,12 @@ class Reconciler:
             self._storage_due, self._storage_whole = None, False  # this look answers for them
             storage = await self._in_thread(self._reader.storage)
             self._storage_looked = trio.current_time()
-            self._take_storage(storage, Cause(text="look at disks", first=now, last=now))
+            self._take_storage(storage, Cause(text="look at disks", at=now))
         for key, burst, device in seen:
             if key in self._settling and device is not None:
                 continue  # it moved on while it was looked at: the next look counts
             self._machine.put(key, device)
-            self._machine.note(key, Cause(text=burst.text, first=burst.first, last=burst.last))
+            self._machine.note(key, Cause(text=burst.text, at=burst.heard))
 
     def _publish(self) -> None:
         inventory = self._machine.inventory()

@@ -88,7 +88,7 @@ def changes(
             device=device,
             details=details,
             cause="" if cause is None else cause.text,
-            seconds=None if cause is None else now - cause.last,
+            seconds=None if cause is None else now - cause.at,
         )
 
 

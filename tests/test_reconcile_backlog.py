@@ -35,10 +35,12 @@ async def test_a_device_is_not_looked_at_while_udevd_is_behind(
         assert loop.looked(device) == []
         assert loop.looked(CARD if device is STICK else STICK) == [start + TIMING.quiet]
         assert loop.reconciler.unsettled == {device.key}
+        loop.reader.put(replace(device, nodes=()))
         loop.backlog.told(path, 2, trio.current_time())
         await trio.sleep(1)
         (look,) = loop.looked(device)
         assert 3 <= look - start <= 3 + TIMING.quiet
+        assert loop.inventories.get().causes[device.key].at == start
 
 
 async def test_udevd_that_says_nothing_keeps_no_device_from_being_looked_at_for_good(

@@ -65,7 +65,7 @@ def test_a_removal_says_why() -> None:
 
 
 def test_a_change_carries_what_the_kernel_said_and_how_long_ago() -> None:
-    causes = {STICK.key: Cause(text="bind 1-1:1.0", first=10.0, last=10.25)}
+    causes = {STICK.key: Cause(text="bind 1-1:1.0", at=10.25)}
     (change,) = told(of(), replace(of(STICK), causes=causes), now=10.5)
     assert change.to_json() == {
         "change": "added",
@@ -84,7 +84,7 @@ def test_the_first_look_has_no_cause() -> None:
 
 
 def test_a_change_is_one_log_line(logs: list[EventDict]) -> None:
-    causes = {DISK.key: Cause(text="remove 2-1", first=1.0, last=1.0)}
+    causes = {DISK.key: Cause(text="remove 2-1", at=1.0)}
     for change in told(of(DISK), replace(of(STICK), causes=causes), now=1.002):
         log_change(change)
     assert logs == [

@@ -59,14 +59,16 @@ class Burst:
     """The events of one device that belong together.
 
     Attributes:
-        first, last: when they came.
+        first, last: when they came, or a look was put off.
         awaited: paths of what was added and has no `bind` yet: the device, or parts of it.
         probing: how long to wait for those; 0 if there are none.
         text: the event that says most about why: the last `add` or `bind`, else the first of all.
+        heard: when the last event came; a look that was put off is none.
     """
 
     first: float
     last: float
+    heard: float
     awaited: frozenset[str] = frozenset()
     probing: float = 0.0
     text: str = ""
@@ -99,9 +101,16 @@ class Settling(Generic[K]):
         driver."""
         old = self._bursts.get(key)
         if old is None:
-            self._bursts[key] = Burst(first=now, last=now, text=text)
+            self._bursts[key] = _begun(now, text)
         else:
-            self._bursts[key] = replace(old, last=max(now, old.last))
+            self._bursts[key] = replace(old, last=max(now, old.last), heard=max(now, old.heard))
+
+    def put_off(self, key: K, now: float, burst: Burst) -> None:
+        """The look at a burst that was due cannot be made yet: it is due again after a quiet
+        time."""
+        begun = Burst(first=now, last=now, heard=burst.heard, text=burst.text)
+        later = self._bursts.get(key, begun)
+        self._bursts[key] = replace(later, last=max(now, later.last))
 
     def note_added(self, key: K, now: float, text: str, *, path: str, probing: float) -> None:
         """The device appeared, or a part of it that a driver is about to take: until the `bind` of
@@ -110,10 +119,11 @@ class Settling(Generic[K]):
         Only an earlier `add` counts. What else came before is about the device that was there
         then, and must not end this one's probing.
         """
-        old = self._bursts.get(key, Burst(first=now, last=now))
+        old = self._bursts.get(key, _begun(now))
         self._bursts[key] = Burst(
             first=old.first if old.awaited else now,
             last=now,
+            heard=now,
             awaited=old.awaited | {path},
             probing=max(old.probing, probing),
             text=text,
@@ -130,12 +140,13 @@ class Settling(Generic[K]):
         Args:
             path: of what is no longer waited for; None for all.
         """
-        old = self._bursts.get(key, Burst(first=now, last=now))
+        old = self._bursts.get(key, _begun(now))
         left = old.awaited - {path} if path is not None else frozenset()
         if left:
-            self._bursts[key] = replace(old, last=now, awaited=left, text=text)
+            self._bursts[key] = replace(old, last=now, heard=now, awaited=left, text=text)
         else:
-            self._bursts[key] = Burst(first=now if old.awaited else old.first, last=now, text=text)
+            first = now if old.awaited else old.first
+            self._bursts[key] = Burst(first=first, last=now, heard=now, text=text)
 
     def keys(self) -> AbstractSet[K]:
         """The devices that wait."""
@@ -163,3 +174,7 @@ class Settling(Generic[K]):
 
     def _due(self, key: K, burst: Burst) -> float:
         return burst.due(self._timing, self._strain.get(key, 0))
+
+
+def _begun(now: float, text: str = "") -> Burst:
+    return Burst(first=now, last=now, heard=now, text=text)

@@ -230,7 +230,7 @@ class ClaimKeeper:
         if not self._inventories.number:
             return False
         since = trio.current_time() - READY_SECONDS
-        recent = [key for key, c in self._inventories.get().causes.items() if c.last > since]
+        recent = [key for key, c in self._inventories.get().causes.items() if c.at > since]
         return any(is_called(key, name) for key in recent for name in names)
 
     async def _is_freed(self, conflict: Conflict) -> bool:

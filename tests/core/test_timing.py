@@ -36,9 +36,23 @@ def test_a_device_is_looked_at_once_it_is_quiet() -> None:
     waiting.note("a", 10.5, "change child")
     assert waiting.deadline() == 11.5
     assert waiting.take_due(11.25) == {}
-    assert waiting.take_due(11.5) == {"a": Burst(first=10.0, last=10.5, text="add child")}
+    assert waiting.take_due(11.5) == {
+        "a": Burst(first=10.0, last=10.5, heard=10.5, text="add child")
+    }
     assert waiting.take_due(99.0) == {}
     assert waiting.deadline() is None
+
+
+def test_a_look_that_is_put_off_is_due_after_a_quiet_time_and_tells_when_the_event_came() -> None:
+    waiting = settling()
+    waiting.note("a", 10.0, "change a")
+    [burst] = waiting.take_due(11.0).values()
+    waiting.put_off("a", 11.0, burst)
+    assert waiting.deadline() == 12.0
+    waiting.put_off("a", 11.5, burst)
+    assert waiting.take_due(12.5) == {
+        "a": Burst(first=11.0, last=11.5, heard=10.0, text="change a")
+    }
 
 
 def test_a_device_that_is_not_quiet_is_looked_at_at_the_ceiling() -> None:
@@ -104,7 +118,9 @@ def test_a_device_that_was_added_waits_for_the_end_of_its_probe() -> None:
     waiting.note("a", 5.5, "add child")
     assert waiting.deadline() == 6.5
     assert waiting.take_due(6.5) == {
-        "a": Burst(first=0.5, last=5.5, awaited=frozenset({"a"}), probing=6.0, text="add a")
+        "a": Burst(
+            first=0.5, last=5.5, heard=5.5, awaited=frozenset({"a"}), probing=6.0, text="add a"
+        )
     }
 
 
@@ -116,7 +132,7 @@ def test_after_the_probe_the_last_children_may_come() -> None:
     for now in (2.5, 3.25, 4.0, 4.75, 5.5):
         waiting.note("a", now, "add child")
     assert waiting.take_due(5.75) == {}
-    assert waiting.take_due(6.0) == {"a": Burst(first=2.0, last=5.5, text="bind a")}
+    assert waiting.take_due(6.0) == {"a": Burst(first=2.0, last=5.5, heard=5.5, text="bind a")}
 
 
 def test_all_parts_that_were_added_are_waited_for() -> None:
@@ -151,7 +167,7 @@ def test_being_bound_again_and_again_does_not_put_the_look_off() -> None:
     waiting = settling()
     for now in (0.0, 0.75, 1.5, 2.25, 3.0, 3.75, 4.5):
         waiting.note_bound("a", now, f"bind {now}")
-    assert waiting.take_due(4.0) == {"a": Burst(first=0.0, last=4.5, text="bind 4.5")}
+    assert waiting.take_due(4.0) == {"a": Burst(first=0.0, last=4.5, heard=4.5, text="bind 4.5")}
 
 
 def test_being_added_again_and_again_does_not_put_the_look_off() -> None:
@@ -159,7 +175,9 @@ def test_being_added_again_and_again_does_not_put_the_look_off() -> None:
     for now in (0.0, 2.0, 4.0):
         waiting.note_added("a", now, f"add {now}", path="a", probing=6.0)
     assert waiting.take_due(6.0) == {
-        "a": Burst(first=0.0, last=4.0, awaited=frozenset({"a"}), probing=6.0, text="add 4.0")
+        "a": Burst(
+            first=0.0, last=4.0, heard=4.0, awaited=frozenset({"a"}), probing=6.0, text="add 4.0"
+        )
     }
 
 
@@ -184,7 +202,7 @@ def test_taking_a_device_ends_its_wait() -> None:
     waiting.note("a", 0.0, "change")
     waiting.note("b", 0.5, "change")
     assert (len(waiting), set(waiting.keys())) == (2, {"a", "b"})
-    assert waiting.take("a") == Burst(first=0.0, last=0.0, text="change")
+    assert waiting.take("a") == Burst(first=0.0, last=0.0, heard=0.0, text="change")
     assert waiting.take("a") is None
     assert ("a" in waiting, "b" in waiting, len(waiting)) == (False, True, 1)
     assert waiting.deadline() == 1.5
@@ -204,7 +222,7 @@ def test_a_ceiling_above_the_longest_wait_stays_as_it_is() -> None:
 
 @pytest.mark.parametrize("strain", [MOST_STRAIN, 0])
 def test_the_ceiling_is_bounded_however_long_a_storm_lasts(strain: int) -> None:
-    burst = Burst(first=0.0, last=1e9)
+    burst = Burst(first=0.0, last=1e9, heard=1e9)
     assert burst.due(TIMES, strain) == (16.0 if strain else 4.0)
 
 

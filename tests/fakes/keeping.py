@@ -139,7 +139,7 @@ class Keeping:
         when."""
         found = inventory(self.tree.snapshot)
         for key, at in causes:
-            found.causes[key] = Cause(text="test", first=at, last=at)
+            found.causes[key] = Cause(text="test", at=at)
         self.inventories.set(found)
         return found
 

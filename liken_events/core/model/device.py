@@ -82,13 +82,11 @@ class Cause:
 
     Attributes:
         text: what the kernel said, such as `bind 1-2:1.0`.
-        first, last: when the first and the last event of the burst arrived, in seconds of the
-            monotonic clock.
+        at: when the last event of the burst arrived, in seconds of the monotonic clock.
     """
 
     text: str
-    first: float
-    last: float
+    at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,7 +97,7 @@ def test_how_an_inventory_came_about_makes_no_difference() -> None:
     plain = Inventory(
         offered=(A,), judgements=(Judgement(device=Device(key=key, path="/devices/x")),)
     )
-    told = replace(plain, causes={key: Cause(text="bind 1-2:1.0", first=1.0, last=2.0)})
+    told = replace(plain, causes={key: Cause(text="bind 1-2:1.0", at=2.0)})
     assert plain == told
     assert plain != replace(plain, offered=())
     assert plain != replace(plain, judgements=())

@@ -129,10 +129,10 @@ def test_the_newest_causes_are_remembered() -> None:
     machine = taken(server())
     keys = [Key(bus="usb", address=f"{number}") for number in range(MOST_CAUSES + 2)]
     for number, key in enumerate(keys[:-2]):
-        machine.note(key, Cause(text=f"add {number}", first=number, last=number))
+        machine.note(key, Cause(text=f"add {number}", at=number))
     told = machine.inventory().causes
     assert list(told) == keys[:-2]
-    again = Cause(text="change", first=0.0, last=1.0)
+    again = Cause(text="change", at=1.0)
     machine.note(keys[0], again)
     for key in keys[-2:]:
         machine.note(key, again)

@@ -70,7 +70,7 @@ def test_a_name_goes_to_the_next_who_claims_it() -> None:
 
 def test_causes_are_carried_along() -> None:
     offer, key = Offer(Policy()), Key(bus="usb", address="1")
-    causes = {key: Cause(text="add 1", first=1.0, last=1.0)}
+    causes = {key: Cause(text="add 1", at=1.0)}
     assert offer.inventory(causes).causes == causes
     assert offer.inventory({}).causes == {}
 

@@ -325,7 +325,7 @@ def test_devices_with_one_serial_number_or_one_usb_node_are_devices_of_their_own
 
 
 def test_an_inventory_is_put_together_from_judgements_in_any_order() -> None:
-    causes = {STICK.key: Cause(text="bind 1-2:1.0", first=1.0, last=2.0)}
+    causes = {STICK.key: Cause(text="bind 1-2:1.0", at=2.0)}
     judgements = [judged(device) for device in (STICK, GPU, replace(DISK, driver=None))]
     found = assemble(judgements, DEFAULT, causes)
     assert found == inventory(Snapshot(devices=(replace(DISK, driver=None), GPU, STICK)))
