@@ -4,7 +4,7 @@ A trigger says where to look. When to look is a question of time: a device that 
 has to settle, one that was pulled out is gone. What is seen replaces what was known of that one
 device, and if the offer is another then, the sinks are told.
 
-This file joins inbox, settling, scanner and machine, and owns the clock. Reads happen in worker
+This file joins inbox, waiting, scanner and machine, and owns the clock. Reads happen in worker
 threads, each device's alone: a device whose attribute hangs delays nobody else. What is read, and
 what follows from it, is decided elsewhere.
 """
@@ -19,12 +19,13 @@ import trio
 from liken_events.core.backlog import Backlog
 from liken_events.core.backoff import Backoff
 from liken_events.core.events import DeviceChanged, MountsChanged, NodeAdded, Resync
-from liken_events.core.model.address import Below, Own, UsbDevice, subject
+from liken_events.core.model.address import subject
 from liken_events.core.model.device import Cause, Inventory
 from liken_events.core.model.machine import Machine
 from liken_events.core.model.snapshot import Device, Key, Storage
 from liken_events.core.model.storage import has_disks
 from liken_events.core.timing import Burst, Settling, Timing
+from liken_events.core.waiting import Waiting
 from liken_events.inbox import Inbox
 from liken_events.latest import Latest
 from liken_events.node_watch import NodeWatch
@@ -78,11 +79,11 @@ class Reconciler:
         self._machine = machine
         self._inbox = inbox
         self._inventories = inventories
-        self._timing = timing
         self._safety_seconds = safety_seconds
         self._nodes = nodes if nodes is not None else NodeWatch()
-        self._backlog = backlog if backlog is not None else Backlog()
-        self._settling: Settling[Key] = Settling(timing)
+        self._waiting = Waiting(
+            timing, machine, reader.present, backlog if backlog is not None else Backlog()
+        )
         self._resync: Settling[None] = Settling(timing)
         self._limiter = trio.CapacityLimiter(THREADS)
         self._reading: dict[Key, Burst] = {}
@@ -115,26 +116,13 @@ class Reconciler:
     def unsettled(self) -> frozenset[Key]:
         """The devices that are waited for or being looked at: what is known of them may be half of
         what they are about to be."""
-        return frozenset((*self._reading, *self._settling.keys(), *self._behind()))
-
-    def _behind(self) -> set[Key]:
-        """The devices of which udevd has not told yet what the kernel has."""
-        keys: set[Key] = set()
-        for path in self._backlog.paths(trio.current_time()):
-            match subject(path, self._machine.paths):
-                case Own(key) | Below(key):
-                    keys.add(key)
-                case UsbDevice(device):
-                    keys.update(self._machine.interfaces(device))
-                case None:
-                    pass
-        return keys
+        return frozenset((*self._reading, *self._waiting.keys(trio.current_time())))
 
     async def _wait(self) -> None:
         """Until something is pending, seen or due."""
         times = (
             self._full_due,
-            self._settling.deadline(),
+            self._waiting.deadline(),
             self._resync.deadline(),
             self._storage_due,
         )
@@ -185,49 +173,12 @@ class Reconciler:
         elif is_disk and found is None:
             # What a device on a bus got is looked at with the device, when that has settled.
             self._doubt_storage(trigger.cause, at, whole=True)
-        match found:
-            case Own(key) if trigger.action == "remove":
-                return self._note_removed(key, trigger, at)
-            case Own(key) | Below(key):
-                self._let_settle(key, trigger, at, itself=isinstance(found, Own))
-            case UsbDevice(path) if trigger.action == "remove":
-                keys = self._machine.interfaces(path)
-                gone = [key for key in keys if self._note_removed(key, trigger, at)]
-                return bool(gone)
-            case UsbDevice(path):
-                for key in self._machine.interfaces(path):
-                    self._settling.note(key, at, trigger.cause)
-            case None:
-                pass
-        return False
-
-    def _let_settle(self, key: Key, trigger: DeviceChanged, at: float, *, itself: bool) -> None:
-        """Puts the look at a device off, for an event of its own or of what is below it."""
-        path, cause = trigger.path, trigger.cause
-        if trigger.awaits_driver:
-            probing = self._timing.probing_disk
-            self._settling.note_added(key, at, cause, path=path, probing=probing)
-        elif itself and trigger.action == "add" and not trigger.synthetic:
-            timing = self._timing
-            probing = timing.probing_pci if key.bus == "pci" else timing.probing_usb
-            self._settling.note_added(key, at, cause, path=path, probing=probing)
-        elif (itself and trigger.action in {"bind", "unbind"}) or (
-            trigger.action in {"bind", "remove"} and self._settling.awaits(key, path)
-        ):
-            self._settling.note_bound(key, at, cause, path=path)
-        else:
-            self._settling.note(key, at, cause)
-
-    def _note_removed(self, key: Key, trigger: DeviceChanged, at: float) -> bool:
-        if self._reader.present(key):
-            # The event is about a device that was here before the one that is here now.
-            self._settling.note_bound(key, at, trigger.cause)
-            return False
-        self._settling.take(key)
-        self._reading.pop(key, None)
-        self._machine.put(key, None)
-        self._machine.note(key, Cause(text=trigger.cause, at=at))
-        return True
+        gone = self._waiting.note(trigger, found, at)
+        for key in gone:
+            self._reading.pop(key, None)
+            self._machine.put(key, None)
+            self._machine.note(key, Cause(text=trigger.cause, at=at))
+        return bool(gone)
 
     def _doubt_storage(
         self, text: str, at: float, *, whole: bool = False, delay: float = 0.0
@@ -277,8 +228,7 @@ class Reconciler:
         self._take_storage(snapshot.storage, cause)
         # A device in the middle of a burst keeps what is known of it: its own look is still to
         # come.
-        for key in self._behind():
-            self._settling.note(key, trio.current_time(), cause.text)
+        self._waiting.note_behind(trio.current_time(), cause.text)
         changed = self._machine.replace(snapshot, self.unsettled)
         for key in changed if self._read_once else ():  # the first look is not a change
             self._machine.note(key, cause)
@@ -293,13 +243,7 @@ class Reconciler:
     async def _look_at_due(self, now: float, nursery: trio.Nursery) -> None:
         """Starts the looks whose time has come, and waits a little for them."""
         begun = set()
-        due = self._settling.take_due(now)
-        behind = self._behind() if due else set()
-        for key, burst in due.items():
-            if key in self._reading or key in behind:
-                # The look under way began too early, or this one would.
-                self._settling.put_off(key, now, burst)
-                continue
+        for key, burst in self._waiting.take_due(now, self._reading).items():
             self._reading[key] = burst
             begun.add(key)
             nursery.start_soon(self._look, key, burst)
@@ -335,7 +279,7 @@ class Reconciler:
             self._storage_looked = trio.current_time()
             self._take_storage(storage, Cause(text="look at disks", at=now))
         for key, burst, device in seen:
-            if key in self._settling and device is not None:
+            if key in self._waiting and device is not None:
                 continue  # it moved on while it was looked at: the next look counts
             self._machine.put(key, device)
             self._machine.note(key, Cause(text=burst.text, at=burst.heard))
