@@ -36,10 +36,10 @@ from tests.cluster.real.polling import poll
 
 GROUP = "cluster"
 
-LATE_BOUND = 2 * BACKOFF.ceiling + 30.0
-"""Seconds until the last node has published. A sink waits for 60 s at most. A server that has just
-come back refuses what it cannot judge yet (403, 429), and whoever asks then waits once more. The
-rest is for the server, which is busy."""
+LATE_BOUND = BACKOFF.ceiling + 30.0
+"""Seconds until the last node has published. A sink waits for 60 s at most, and for some 20 s more
+where the server refuses what it cannot judge yet (403, 429). The rest is for the server, which is
+busy."""
 
 HERD_BOUND = 0.3
 """Requests in any one second, for each node, after an outage that is as long as the longest wait.

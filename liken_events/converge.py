@@ -10,13 +10,14 @@ change to its plan.
 """
 
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import structlog
 import trio
 
-from liken_events.core.backoff import Backoff
+from liken_events.core.backoff import SOON, Backoff
 from liken_events.core.model.device import Inventory
 from liken_events.latest import Latest
 from liken_events.sinks import Sink, SinkUnavailable
@@ -25,8 +26,12 @@ ObservedT = TypeVar("ObservedT")
 ChangeT = TypeVar("ChangeT")
 
 BACKOFF = Backoff(base=0.5, ceiling=60.0)
-"""Growing pauses while the other side is away. 60 s at most: after a long outage a node is heard
-of within a minute, and a thousand nodes ask seventeen times a second together."""
+"""Growing pauses while the other side is away, or refuses and does not say for how long. 60 s at
+most: a side that is ready again after a long outage is heard of within a minute, and a thousand
+nodes ask at most 33 times a second together, 22 on average.
+
+What a side answers while it gets ready does not begin another such minute: it says when to come
+back, and `SOON` is for that. Only a wait that was asked for may be longer than a minute."""
 
 RACE = Backoff(base=0.05, ceiling=5.0)
 """Pauses after a lost race: looking again is what helps, but two writers must not chase each other
@@ -53,7 +58,7 @@ async def converge(
         inventories: what is wanted.
         on_done: called with each inventory that was reached.
     """
-    failures = 0
+    failures: Counter[Backoff] = Counter()
     await inventories.wait_newer(0)
     while inventories.number:
         wanted, there = inventories.number, sink.number
@@ -63,15 +68,17 @@ async def converge(
             for change in plan(observed, inventory):
                 await sink.apply(change)
         except SinkUnavailable as error:
-            failures += 1
-            backoff = RACE if error.at_once else BACKOFF
+            backoff = _backoff(error)
+            failures[backoff] += 1
+            # Who asked for patience and then for nothing any more is not asked sooner than before.
+            patience = failures[SOON] if backoff is BACKOFF else 0
             chance = random.random()  # noqa: S311  # jitter, no secret
-            delay = backoff.delay(failures, chance, error.retry_after)
+            delay = backoff.delay(failures[backoff] + patience, chance, error.retry_after)
             write = log.info if error.at_once else log.warning
             write(
                 f"{sink.name}.retrying",
                 reason=error.reason,
-                failures=failures,
+                failures=failures.total(),
                 delay_seconds=round(delay, 3),
             )
             with trio.move_on_after(delay):
@@ -79,12 +86,20 @@ async def converge(
                 return
             continue
         if failures:
-            log.info(f"{sink.name}.recovered", failures=failures)
-        failures = 0
+            log.info(f"{sink.name}.recovered", failures=failures.total())
+        failures.clear()
         on_done(inventory)
         if inventories.closed and inventories.number == wanted:
             return
         await _either(inventories, wanted, sink, there)
+
+
+def _backoff(failure: SinkUnavailable) -> Backoff:
+    """What to wait by. Each counts its own failures: a race after a long outage is a first
+    race."""
+    if failure.at_once:
+        return RACE
+    return BACKOFF if failure.retry_after is None else SOON
 
 
 async def _either(

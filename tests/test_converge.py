@@ -7,6 +7,7 @@ from structlog.typing import EventDict
 from trio.testing import MockClock
 
 from liken_events.converge import BACKOFF, RACE, converge
+from liken_events.core.backoff import SOON
 from liken_events.core.model.device import Inventory, PublishedDevice
 from liken_events.core.model.snapshot import Key
 from liken_events.latest import Latest
@@ -14,6 +15,7 @@ from liken_events.sinks import SinkUnavailable
 from liken_events.supervise import keep_running
 
 GONE = SinkUnavailable("connection refused")
+BUSY = SinkUnavailable("too many requests", retry_after=1.0)
 RACED = SinkUnavailable("it was changed by somebody else", at_once=True)
 
 
@@ -152,7 +154,41 @@ async def test_a_side_that_says_when_to_come_back_is_left_alone_until_then(
         await trio.sleep(200)
         nursery.cancel_scope.cancel()
     (first, _), (second, _) = bench.sink.tries
-    assert 70 <= second - first <= 70 + BACKOFF.base
+    assert 70 <= second - first <= 70 + SOON.base
+
+
+async def test_a_side_that_is_back_and_asks_for_patience_does_not_wait_as_one_that_is_away(
+    clock: MockClock,
+) -> None:
+    bench = Bench()
+    bench.sink.faults = [*[GONE] * 9, *[BUSY] * 9, RACED, *[GONE] * 2]
+    bench.inventories.set(offer("a"))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.run)
+        await trio.sleep(3600)
+        nursery.cancel_scope.cancel()
+    times = [at for at, _ in bench.sink.tries]
+    pauses = [later - at for at, later in pairwise(times)]
+    assert BACKOFF.ceiling / 2 <= pauses[8] <= BACKOFF.ceiling
+    assert 1.0 <= pauses[9] <= SOON.base
+    assert all(SOON.ceiling / 2 <= pause <= SOON.ceiling for pause in pauses[12:18])
+    assert pauses[18] <= RACE.base, "its first"
+    assert pauses[19] >= BACKOFF.ceiling / 2, "it is away again, and its outages add up"
+    assert bench.sink.holds == {"a"}
+
+
+async def test_a_side_that_no_longer_asks_for_patience_is_not_asked_sooner(
+    clock: MockClock,
+) -> None:
+    bench = Bench()
+    bench.sink.faults = [*[BUSY] * 9, GONE]
+    bench.inventories.set(offer("a"))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.run)
+        await trio.sleep(3600)
+        nursery.cancel_scope.cancel()
+    times = [at for at, _ in bench.sink.tries]
+    assert times[10] - times[9] >= BACKOFF.ceiling / 2
 
 
 async def test_after_an_outage_only_the_newest_state_is_sent(clock: MockClock) -> None:

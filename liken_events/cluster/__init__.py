@@ -52,6 +52,14 @@ class Unavailable(ClusterError):
         self.retry_after = retry_after
 
 
+class Unreachable(Unavailable):
+    """There was no answer."""
+
+
+class Forbidden(Unavailable):
+    """The answer was that we may not: 401, 403."""
+
+
 class Conflict(ClusterError):
     """The object is not as it was thought to be: 404, 409, 'already exists'.
 
@@ -89,6 +97,10 @@ class SliceView:
     replaces a newer, and what the watch has reported already is never undone by the outcome of a
     write that came before it.
 
+    A list replaces everything, whatever the versions are: after a restore from a backup a server
+    counts from an older version on. Only what was written while the list was under way outlives
+    it, if the list is older, and only until the watch had the time to tell of it.
+
     Attributes:
         latest: set with a tuple of `ObservedSlice`, sorted by name, at each change; unset until
             the first list.
@@ -99,13 +111,25 @@ class SliceView:
         self._slices: dict[str, ObservedSlice] = {}
         self._listed = 0
         self._reported: dict[str, int] = {}
+        self._written: dict[str, int] = {}
+        self._unconfirmed: set[str] = set()
         self._stale = trio.Event()
+
+    def listing(self) -> None:
+        """Says that a list is asked for from now on: it may be older than what is written
+        meanwhile."""
+        self._written = {}
 
     def replace(self, bodies: Iterable[Mapping[str, Json]], version: str = "") -> None:
         """Takes a complete list, as after each LIST, and the version at which it was complete."""
+        before = self._slices
         self._slices = {item.name: item for item in map(ObservedSlice.from_body, bodies)}
         self._listed = _number(version)
         self._reported = {}
+        self._unconfirmed = set()
+        for name, written in self._written.items():
+            self._keep(name, before.get(name), written)
+        self._written = {}
         self._publish()
 
     def put(self, body: Mapping[str, Json]) -> None:
@@ -117,6 +141,7 @@ class SliceView:
         new = ObservedSlice.from_body(body)
         if 0 < _number(new.version) <= self._reported.get(new.name, self._listed):
             return
+        self._written[new.name] = _number(new.version)
         self._take(new)
 
     def observe(self, body: Mapping[str, Json]) -> None:
@@ -130,7 +155,14 @@ class SliceView:
         if not is_known and 0 < _number(new.version) <= self._reported.get(new.name, 0):
             return
         self._reported[new.name] = _number(new.version)
+        self._unconfirmed.discard(new.name)
         self._take(new)
+
+    def bookmark(self) -> None:
+        """Says that the watch has told everything until now. What it did not confirm by then was
+        written to another state of the server."""
+        if self._unconfirmed:
+            self.doubt()
 
     def drop(self, name: str, version: str | None = None) -> None:
         """Forgets a slice.
@@ -142,6 +174,8 @@ class SliceView:
         """
         if version is not None:
             self._reported[name] = max(_number(version), self._reported.get(name, 0))
+            self._written[name] = _number(version)
+            self._unconfirmed.discard(name)
         old = self._slices.get(name)
         if old is None or (version is not None and _number(old.version) > _number(version) > 0):
             return
@@ -156,6 +190,19 @@ class SliceView:
         """For whoever watches: returns once somebody called `doubt`, and forgets the call."""
         await self._stale.wait()
         self._stale = trio.Event()
+
+    def _keep(self, name: str, ours: ObservedSlice | None, written: int) -> None:
+        """Has a write outlive a list that was read before it: one that made a version which the
+        list has not reached, or deleted the very version that the list has."""
+        listed = self._slices.get(name)
+        if ours is not None and 0 < self._listed < written:
+            self._slices[name] = ours
+        elif ours is None and listed is not None and 0 < _number(listed.version) <= written:
+            del self._slices[name]
+            self._reported[name] = written
+        else:
+            return
+        self._unconfirmed.add(name)
 
     def _take(self, new: ObservedSlice) -> None:
         old = self._slices.get(new.name)
@@ -189,6 +236,11 @@ class Cluster(Protocol):
         """Which home was taken, for people: `directory /var/lib/liken-events`."""
         ...
 
+    @property
+    def has_nodes(self) -> bool:
+        """Whether there are Node objects, which own slices."""
+        ...
+
     async def node_uid(self, node: str) -> str | None:
         """The uid of the Node object, for the owner reference; None where there is none.
 
@@ -204,7 +256,8 @@ class Cluster(Protocol):
         something watches.
 
         It outlives every failure of the other side: expired versions, closed and silent
-        connections, refusals. After `view.doubt()` it lists again at once.
+        connections, refusals. After `view.doubt()` it lists again at once, and tells the view
+        also if nothing is different.
         """
         ...
 

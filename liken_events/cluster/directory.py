@@ -40,7 +40,10 @@ class DirectoryCluster:
 
     Attributes:
         claims: the files that are its claims.
+        has_nodes: False: nothing owns a slice here.
     """
+
+    has_nodes = False
 
     def __init__(self, directory: str) -> None:
         self.claims = ClaimFiles(directory)
@@ -124,20 +127,20 @@ class DirectoryCluster:
     def _path(self, name: str) -> str:
         return os.path.join(self._slices, name + ENDING)
 
-    def _look(self, node: str, view: SliceView) -> None:
-        """Reads what changed and tells the view if anything of ours did."""
+    def _look(self, node: str, view: SliceView, *, is_doubted: bool = False) -> None:
+        """Reads what changed and tells the view if anything of ours did, or if it is doubted."""
         found = []
         for file in self._files():
             stored = self._stored(file.removesuffix(ENDING))
             if stored is not None and _is_ours(stored, node):
                 found.append(stored)
-        if view.latest.number == 0 or tuple(found) != view.latest.get():
+        if is_doubted or view.latest.number == 0 or tuple(found) != view.latest.get():
             view.replace([item.body for item in found])
 
     async def _look_when_doubted(self, node: str, view: SliceView) -> None:
         while True:
             await view.wait_doubted()
-            self._look(node, view)
+            self._look(node, view, is_doubted=True)
 
     def _files(self) -> list[str]:
         try:

@@ -21,8 +21,9 @@ from urllib.parse import quote
 
 import trio
 
-from liken_events.cluster import SliceView, Unavailable
+from liken_events.cluster import ClusterError, SliceView, Unavailable, Unreachable
 from liken_events.cluster.claim_names import is_claim_name, is_namespace
+from liken_events.cluster.comeback import Comeback
 from liken_events.cluster.kubernetes_access import (
     ANSWER_SECONDS,
     CONNECT_SECONDS,
@@ -69,7 +70,13 @@ JSON_PATCH = "application/json-patch+json"
 
 
 class KubernetesCluster:
-    """An API server. One task at a time writes; any may call."""
+    """An API server. One task at a time writes; any may call.
+
+    Attributes:
+        has_nodes: True.
+    """
+
+    has_nodes = True
 
     def __init__(self, load: Load, *, pace: Pace | None = None) -> None:
         """Reads the configuration; sends nothing.
@@ -87,6 +94,7 @@ class KubernetesCluster:
         self._claims = Client(load, connections=CLAIM_CALLS, answer_seconds=CLAIM_ANSWER_SECONDS)
         self._claim_threads = trio.CapacityLimiter(CLAIM_CALLS)
         self._pace = pace if pace is not None else Pace()
+        self._comeback = Comeback()
 
     @classmethod
     def connect(
@@ -122,7 +130,7 @@ class KubernetesCluster:
             return _stored(answer, {}).uid or None
         if answer.is_missing:
             return None
-        raise refusal("get", "nodes", answer)
+        raise self._refused("get", "nodes", answer)
 
     async def watch_slices(
         self,
@@ -132,13 +140,14 @@ class KubernetesCluster:
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """See `Cluster.watch_slices`."""
-        await Follower(self._watches, node, view, self._pace).run(task_status)
+        follower = Follower(self._watches, node, view, self._pace, self._comeback)
+        await follower.run(task_status)
 
     async def create_slice(self, change: CreateSlice) -> ObservedSlice:
         """See `Cluster.create_slice`."""
         answer = await self._call("POST", PATH, change.body)
         if answer.status not in (200, 201):
-            raise refusal("create", RESOURCE, answer)
+            raise self._refused("create", RESOURCE, answer)
         return _stored(answer, change.body)
 
     async def patch_slice(self, change: PatchSlice) -> ObservedSlice:
@@ -146,7 +155,7 @@ class KubernetesCluster:
         path = _path(change.name)
         answer = await self._call("PATCH", path, list(change.operations), JSON_PATCH)
         if answer.status != 200:
-            raise refusal("patch", RESOURCE, answer)
+            raise self._refused("patch", RESOURCE, answer)
         return _stored(answer, change.body)
 
     async def delete_slice(self, change: DeleteSlice) -> None:
@@ -159,7 +168,7 @@ class KubernetesCluster:
         }
         answer = await self._call("DELETE", _path(change.name), options)
         if answer.status not in (200, 202) and not answer.is_missing:
-            raise refusal("delete", RESOURCE, answer)
+            raise self._refused("delete", RESOURCE, answer)
 
     async def read_claim(self, reference: ClaimReference) -> Mapping[str, Json] | None:
         """See `Cluster.read_claim`."""
@@ -176,7 +185,7 @@ class KubernetesCluster:
         if answer.is_missing:
             return None
         if answer.status != 200:
-            refused = refusal("get", CLAIMS, answer)
+            refused = self._refused("get", CLAIMS, answer)
             raise refused if isinstance(refused, Unavailable) else Unavailable(refused.reason)
         body = answer.json()
         if body.get("kind") != KIND:
@@ -227,10 +236,20 @@ class KubernetesCluster:
     ) -> Answer:
         """Calls from a worker thread. Raises Unavailable if that takes too long."""
         with trio.move_on_after(seconds):
-            return await trio.to_thread.run_sync(
-                call, thread_name=thread_name, abandon_on_cancel=True, limiter=threads
-            )
-        raise Unavailable(f"{self._calls.host} did not answer in time")
+            try:
+                answer = await trio.to_thread.run_sync(
+                    call, thread_name=thread_name, abandon_on_cancel=True, limiter=threads
+                )
+            except Unreachable:
+                self._comeback.lost()
+                raise
+            self._comeback.answered()
+            return answer
+        self._comeback.lost()
+        raise Unreachable(f"{self._calls.host} did not answer in time")
+
+    def _refused(self, verb: str, resource: str, answer: Answer) -> ClusterError:
+        return self._comeback.judged(refusal(verb, resource, answer))
 
 
 def _path(name: str) -> str:

@@ -17,7 +17,15 @@ from email.utils import parsedate_to_datetime
 
 import urllib3.exceptions
 
-from liken_events.cluster import Cause, ClusterError, Conflict, Rejected, Unavailable
+from liken_events.cluster import (
+    Cause,
+    ClusterError,
+    Conflict,
+    Forbidden,
+    Rejected,
+    Unavailable,
+    Unreachable,
+)
 from liken_events.core.model.json import Json
 from liken_events.core.model.names import printable
 
@@ -68,7 +76,7 @@ def quoted(text: str, length: int = MESSAGE_LENGTH) -> str:
     return safe if len(safe) <= length else safe[: length - 1] + "…"
 
 
-def no_answer(error: Exception, host: str) -> Unavailable:
+def no_answer(error: Exception, host: str) -> Unreachable:
     """From one of `NO_ANSWER` to its meaning.
 
     The sentence is the same for the same trouble: urllib3's own text holds the address of an
@@ -87,7 +95,7 @@ def no_answer(error: Exception, host: str) -> Unavailable:
             reason = f"no trusted connection to {host}: {_root(error)}"
         case _:
             reason = f"the connection to {host} broke: {_root(error)}"
-    return Unavailable(reason)
+    return Unreachable(reason)
 
 
 def refusal(verb: str, resource: str, answer: Answer) -> ClusterError:
@@ -115,16 +123,21 @@ def said_no(
         retry_after: seconds that a header asked to wait; the `Status` is asked next.
     """
     details = _mapping(status.get("details"))
-    message = quoted(_text(status.get("message")) or "no reason given")
+    said = _text(status.get("message"))
+    message = quoted(said or "no reason given")
     wait = retry_after if retry_after is not None else _seconds(details.get("retryAfterSeconds"))
     match code:
         case 401:
-            return Unavailable(f"our credentials are not accepted (401): {message}")
+            return Forbidden(
+                f"our credentials are not accepted (401): {message}", retry_after=wait
+            )
         case 403:
-            return Unavailable(
-                f"not allowed to {verb} {resource}"
-                f" (RBAC: verb {verb}, resource {resource}): {message}",
-                retry_after=wait,
+            # In these words (`forbiddenMessage`) a lack of rights is told. Policies, webhooks and
+            # other admission say who they are, and no right helps.
+            lacks_right = f'cannot {verb} resource "{resource}"' in said
+            hint = f" (RBAC: verb {verb}, resource {resource})" if lacks_right else ""
+            return Forbidden(
+                f"not allowed to {verb} {resource}{hint}: {message}", retry_after=wait
             )
         case 404 if not _names_object(status):
             return Unavailable(

@@ -12,6 +12,7 @@ left to the view.
 """
 
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar, TypeVarTuple
@@ -20,10 +21,11 @@ import structlog
 import trio
 
 from liken_events.cluster import ClusterError, SliceView, Unavailable
+from liken_events.cluster.comeback import Comeback
 from liken_events.cluster.kubernetes_access import Client
 from liken_events.cluster.kubernetes_answer import Answer, refusal, said_no
 from liken_events.cluster.kubernetes_stream import EventStream
-from liken_events.core.backoff import Backoff
+from liken_events.core.backoff import SOON, Backoff
 from liken_events.core.model.json import Json
 from liken_events.core.plan.slice_body import DRIVER
 from liken_events.core.plan.slices import ObservedSlice
@@ -55,26 +57,31 @@ class Pace:
         short: a watch that ends sooner and told nothing is a failure, or two sides that agree to
             end at once would never rest. As in client-go.
         backoff: waits after failures; client-go's are between 0.8 and 30 s.
+        soon: waits where the server said when to come back.
     """
 
     watch: float = 300.0
     silence: float = 150.0
     short: float = 1.0
     backoff: Backoff = field(default_factory=lambda: Backoff(base=0.8, ceiling=30.0))
+    soon: Backoff = SOON
 
 
 class Follower:
     """The life of one `Cluster.watch_slices`."""
 
-    def __init__(self, client: Client, node: str, view: SliceView, pace: Pace) -> None:
+    def __init__(
+        self, client: Client, node: str, view: SliceView, pace: Pace, comeback: Comeback
+    ) -> None:
         self._client = client
         self._view = view
         self._pace = pace
+        self._comeback = comeback
         self._selector = {"fieldSelector": f"spec.driver={DRIVER},spec.nodeName={node}"}
         self._threads = trio.CapacityLimiter(THREADS)
         self._version = ""
         self._is_proven = False
-        self._failures = 0
+        self._failures: Counter[Backoff] = Counter()
         self._trouble: str | None = None
 
     async def run(self, task_status: trio.TaskStatus[None]) -> None:
@@ -92,18 +99,21 @@ class Follower:
             await step()
         except ClusterError as error:
             self._version = ""
-            self._failures += 1
             if error.reason != self._trouble:
                 self._trouble = error.reason
                 log.warning("watch.lost", host=self._client.host, reason=error.reason)
-            return error
+            return self._comeback.judged(error)
         return None
 
     async def _pause(self, failure: ClusterError) -> None:
         """Waits. A doubt ends it, unless the server asked for the wait: then nothing does."""
         asked = failure.retry_after if isinstance(failure, Unavailable) else None
+        backoff = self._pace.backoff if asked is None else self._pace.soon
+        self._failures[backoff] += 1
+        # A server that no longer says when to come back is not asked sooner than before.
+        count = self._failures.total() if asked is None else self._failures[backoff]
         chance = random.random()  # noqa: S311  # a jitter, not a secret
-        delay = self._pace.backoff.delay(self._failures, chance, asked)
+        delay = backoff.delay(count, chance, asked)
         if asked is not None:
             await trio.sleep(delay)
             return
@@ -119,8 +129,10 @@ class Follower:
         """Puts a complete list into the view. A server may send it in pages."""
         bodies: list[Mapping[str, Json]] = []
         page = ""
+        self._view.listing()
         while True:
             answer = await self._in_thread(self._get_page, page)
+            self._comeback.answered()
             if answer.status != 200:
                 raise refusal("list", RESOURCE, answer)
             listed = answer.json()
@@ -195,7 +207,7 @@ class Follower:
             case "DELETED" if seen.name:
                 self._view.drop(seen.name, seen.version)
             case "BOOKMARK":
-                pass
+                self._view.bookmark()
             case _:
                 raise Unavailable(f"{self._client.host} sent an event of an unknown form")
         self._version = seen.version or self._version
@@ -213,7 +225,7 @@ class Follower:
     def _prove(self) -> None:
         """The stream works: failures are forgotten."""
         self._is_proven = True
-        self._failures = 0
+        self._failures.clear()
         if self._trouble is not None:
             self._trouble = None
             log.info("watch.restored", host=self._client.host)

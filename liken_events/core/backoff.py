@@ -43,3 +43,10 @@ class Backoff:
         steps = min(max(attempt, 1) - 1, _MOST_DOUBLINGS)
         half = min(self.ceiling, self.base * self.factor**steps) / 2
         return max(half, retry_after or 0.0) + half * random01
+
+
+SOON = Backoff(base=5.0, ceiling=20.0)
+"""Pauses while the other side answers and asks to be asked again: it works, and will be ready
+within moments. An API server that is busy asks for 1 s (`Retry-After`), and it asks all nodes
+alike. All whom it refused in one second would be back in one, and it would refuse them again; two
+thousand nodes spread over these waits ask at most 200 times a second together in the long run."""

@@ -38,8 +38,8 @@ class Sink(Protocol[ObservedT, ChangeT]):
         ...
 
     async def wait_changed(self, number: int) -> None:
-        """Returns once `number` is no longer the given one: somebody else changed what is
-        there."""
+        """Returns once there is something to look at again: `number` is no longer the given one,
+        because somebody else changed what is there, or something could not be told before."""
         ...
 
     async def observe(self) -> ObservedT:

@@ -8,6 +8,8 @@ This file carries changes out and learns from the answers. What to change is dec
 `core.plan.slices`, how a home is spoken to in `cluster`, when to try again in `converge`.
 """
 
+import math
+import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +18,7 @@ import structlog
 import trio
 
 from liken_events.cluster import Cause, Cluster, Conflict, Rejected, SliceView, Unavailable
+from liken_events.core.backoff import Backoff
 from liken_events.core.model.device import Attribute, Inventory
 from liken_events.core.model.json import Json
 from liken_events.core.plan.slice_body import SHAREABLE, Learned
@@ -30,12 +33,17 @@ from liken_events.core.plan.slices import (
 )
 from liken_events.sinks import SinkUnavailable
 
-UID_RETRY_SECONDS = 300.0
-"""How long to go on without the Node's uid before asking again: somebody has to grant the right to
-read it first."""
+UID_RETRY = Backoff(base=10.0, ceiling=600.0)
+"""Pauses before the Node's uid is asked for again while it is not known. A server that has just
+started can tell within seconds; a right has to be granted by a person, and a Node made by its
+kubelet. At the ceiling two thousand nodes without the right ask 4.4 times a second together."""
 
-_FIELD = re.compile(r"spec\.devices\[(\d+)\](?:\.attributes\[([^\]]+)\])?")
-"""How the API server names a device, or one of its attributes, in a complaint."""
+_FIELD = re.compile(r"spec\.devices\[(\d+)\](\.attributes(?:\[([^\]]+)\])?)?")
+"""How the API server names a device, its attributes, or one of them, in a complaint."""
+
+_VALUE = re.compile(r'Invalid value: "([^"]*)"')
+"""How it quotes what it complains of. Of an attribute's invalid name this is all that it says: the
+part before the slash or the part after it."""
 
 log = structlog.get_logger()
 
@@ -60,7 +68,10 @@ class SliceSink:
         self._cluster = cluster
         self._view = view
         self._state = Observed(node=node, divide=divide)
+        self._outdated = 0
         self._uid_due = -1.0
+        self._uid_failures = 0
+        self._uid_trouble: str | None = None
         self._written: dict[str, ObservedSlice] = {}
 
     @property
@@ -69,18 +80,22 @@ class SliceSink:
         return self._view.latest.number
 
     async def wait_changed(self, number: int) -> None:
-        """See `Sink.wait_changed`."""
-        await self._view.latest.wait_newer(number)
+        """See `Sink.wait_changed`. It is also time to look if a slice has no owner, and the Node
+        may be asked for again."""
+        has_orphans = self._lacks_uid and bool(self._view.latest.get())
+        with trio.move_on_at(self._uid_due if has_orphans else math.inf):
+            await self._view.latest.wait_newer(number)
 
     async def observe(self) -> Observed:
-        """See `Sink.observe`. Waits until the slices were listed once."""
-        await self._view.latest.wait_newer(0)
+        """See `Sink.observe`. Waits until the slices were listed once, and again after a conflict:
+        a plan from what led to the first would lead to the next."""
+        await self._view.latest.wait_newer(self._outdated)
         slices = self._view.latest.get()
         known = (*self._state.slices, *self._written.values())
         if {item.uid for item in known} - {item.uid for item in slices}:
             self._forget_uid()
             self._written.clear()
-        if self._state.node_uid is None and trio.current_time() >= self._uid_due:
+        if self._lacks_uid and trio.current_time() >= self._uid_due:
             await self._ask_uid()
             slices = self._view.latest.get()
         learned = replace(
@@ -113,12 +128,17 @@ class SliceSink:
             raise SinkUnavailable(error.reason, retry_after=error.retry_after) from error
         except Conflict as error:
             self._forget_uid()
+            self._outdated = self._view.latest.number
             self._view.doubt()
             raise SinkUnavailable(error.reason, at_once=True) from error
         except Rejected as error:
             raise SinkUnavailable(
                 error.reason, at_once=self._learn(change, error.causes)
             ) from error
+
+    @property
+    def _lacks_uid(self) -> bool:
+        return self._cluster.has_nodes and self._state.node_uid is None
 
     def _forget_uid(self) -> None:
         """Has the Node be asked for again. One that is deleted takes its slices with it and comes
@@ -128,12 +148,18 @@ class SliceSink:
         self._uid_due = -1.0
 
     async def _ask_uid(self) -> None:
+        uid, trouble, asked = None, None, None
         try:
             uid = await self._cluster.node_uid(self._state.node)
         except Unavailable as error:
-            log.warning("slice.no_owner", node=self._state.node, reason=error.reason)
-            uid = None
-        self._uid_due = trio.current_time() + UID_RETRY_SECONDS
+            trouble, asked = error.reason, error.retry_after
+        if trouble is not None and trouble != self._uid_trouble:
+            log.warning("slice.no_owner", node=self._state.node, reason=trouble)
+        self._uid_trouble = trouble
+        self._uid_failures = 0 if uid is not None else self._uid_failures + 1
+        chance = random.random()  # noqa: S311  # jitter, no secret
+        delay = UID_RETRY.delay(self._uid_failures, chance, asked)
+        self._uid_due = trio.current_time() + delay
         self._state = replace(self._state, node_uid=uid)
 
     def _took(self, outcome: ObservedSlice) -> None:
@@ -172,15 +198,14 @@ class SliceSink:
             if match is None or int(match[1]) >= len(devices):
                 continue
             name, body = devices[int(match[1])]
-            found = _attribute(body, match[2]) if match[2] else None
-            if found is None:
+            found = _attributes(body, cause, match[3]) if match[2] else []
+            if not found:
                 whole[name] = dict(body)
-            else:
-                attributes.add((name, *found))
+            attributes |= {(name, *each) for each in found}
             log.error(
                 "slice.refused_device",
                 device=name,
-                attribute=match[2] or "",
+                attribute=match[3] or ", ".join(each for each, _ in found),
                 reason=cause.message,
                 result="left out until it changes",
             )
@@ -205,16 +230,32 @@ def _devices(body: Mapping[str, Json]) -> Iterator[tuple[str, Mapping[str, Json]
             yield str(device.get("name", "")), device
 
 
-def _attribute(device: Mapping[str, Json], named: str) -> tuple[str, Attribute] | None:
-    """Name and value of the attribute that a complaint names, with or without the driver's
-    domain."""
+def _attributes(
+    device: Mapping[str, Json], cause: Cause, named: str | None
+) -> list[tuple[str, Attribute]]:
+    """Names and values of the attributes that a complaint is about.
+
+    Args:
+        device: whose attributes they are.
+        cause: the complaint.
+        named: the attribute that it names, with or without the driver's domain; None if it is
+            about a name. Then it tells a part of that name, and of one that is too long not even
+            that.
+    """
     attributes = device.get("attributes")
     if not isinstance(attributes, dict):
-        return None
-    for name in (named, named.removeprefix("liken.sh/")):
-        value = attributes.get(name)
-        if isinstance(value, dict):
-            content = value.get("string", value.get("bool"))
-            if isinstance(content, str | bool):
-                return name, content
-    return None
+        return []
+    if named is not None:
+        names = [each for each in (named, named.removeprefix("liken.sh/")) if each in attributes]
+        names = names[:1]
+    else:
+        quoted = _VALUE.match(cause.message)
+        told = quoted[1] if quoted else None
+        names = [each for each in attributes if told in (each, *each.split("/", 1))]
+    found: list[tuple[str, Attribute]] = []
+    for name in names:
+        value = attributes[name]
+        content = value.get("string", value.get("bool")) if isinstance(value, dict) else None
+        if isinstance(content, str | bool):
+            found.append((name, content))
+    return found

@@ -9,6 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 import trio
 
 from liken_events.cluster import SliceView
+from liken_events.cluster.comeback import Comeback
 from liken_events.cluster.kubernetes_access import Client
 from liken_events.cluster.kubernetes_watch import Follower, Pace
 from liken_events.core.backoff import Backoff
@@ -18,14 +19,15 @@ from tests.fakes.slices import NAME, NODE, device_names
 from tests.fakes.waiting import until
 
 TINY = 0.01
-QUICK = Pace(short=0.0, backoff=Backoff(base=TINY, ceiling=TINY))
+SHORT = Backoff(base=TINY, ceiling=TINY)
+QUICK = Pace(short=0.0, backoff=SHORT, soon=SHORT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingBackoff(Backoff):
     """Notes what is asked of it and waits hardly at all."""
 
-    asked: list[tuple[int, float | None]] = field(default_factory=list)
+    asked: list[tuple[int, float | None]] = field(default_factory=list, compare=False)
 
     def delay(self, attempt: int, random01: float, retry_after: float | None = None) -> float:
         assert 0 <= random01 <= 1
@@ -39,14 +41,15 @@ async def following(client: Client, pace: Pace = QUICK) -> AsyncIterator[SliceVi
     view = SliceView()
     async with trio.open_nursery() as nursery:
         with trio.fail_after(10):
-            await nursery.start(Follower(client, NODE, view, pace).run)
+            await nursery.start(Follower(client, NODE, view, pace, Comeback()).run)
         yield view
         nursery.cancel_scope.cancel()
 
 
 def recorded(**more: Any) -> tuple[Pace, RecordingBackoff]:
+    """A pace that notes all waits."""
     backoff = RecordingBackoff(base=1, ceiling=1)
-    return replace(QUICK, backoff=backoff, **more), backoff
+    return replace(QUICK, **{"backoff": backoff, "soon": backoff, **more}), backoff
 
 
 def devices(view: SliceView) -> list[list[str]]:

@@ -235,6 +235,16 @@ async def test_a_doubt_is_answered_by_a_look(home: Home) -> None:
         assert seen.view.latest.get()[0].version == outcome.version
 
 
+async def test_a_doubt_is_answered_also_if_nothing_is_different(home: Home) -> None:
+    await home.create("a")
+    async with followed(home) as seen:
+        number = seen.view.latest.number
+        seen.view.doubt()
+        with trio.fail_after(10):
+            await seen.view.latest.wait_newer(number)
+        assert seen.devices == {NAME: ["a"]}
+
+
 async def test_a_file_in_place_of_the_directory_is_waited_out(home: Home) -> None:
     shutil.rmtree(home.slices)
     home.slices.write_text("")

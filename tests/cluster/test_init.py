@@ -156,6 +156,89 @@ def test_versions_that_are_no_numbers_are_taken_as_they_come(version: str) -> No
     assert known(view) == []
 
 
+def test_what_was_written_while_a_list_was_read_outlives_the_older_list() -> None:
+    view = SliceView()
+    view.replace([body("old", "1"), body("gone", "2")], "2")
+    view.listing()
+    view.put(body("old", "4", devices=2))
+    view.put(body("new", "5"))
+    view.drop("gone", "2")
+    view.replace([body("old", "1"), body("gone", "2"), body("theirs", "3")], "3")
+    assert known(view) == [("new", "5"), ("old", "4"), ("theirs", "3")]
+    view.observe(body("gone", "2"))
+    assert known(view) == [("new", "5"), ("old", "4"), ("theirs", "3")], "it stays deleted"
+
+
+def test_a_list_that_was_read_after_what_was_written_meanwhile_is_right() -> None:
+    view = SliceView()
+    view.replace([body("s", "1"), body("deleted", "2"), body("again", "3")], "3")
+    view.listing()
+    view.put(body("s", "4", devices=2))
+    view.drop("deleted", "2")
+    view.drop("again", "3")
+    view.replace([body("again", "9", uid="anew")], "9")
+    assert known(view) == [("again", "9")]
+
+
+def test_what_was_written_before_a_list_was_asked_for_is_replaced() -> None:
+    """As after a restore from a backup, from which on versions are lower."""
+    view = SliceView()
+    view.replace([body(version="1000")], "1000")
+    view.put(body(version="1001"))
+    view.put(body("new", "1002"))
+    view.listing()
+    view.replace([body(version="7")], "8")
+    assert known(view) == [("s", "7")]
+
+
+@pytest.mark.parametrize("version", ["", "abc"])
+def test_without_a_version_that_can_be_compared_a_list_replaces_all(version: str) -> None:
+    view = SliceView()
+    view.replace([body(version="1")], version)
+    view.listing()
+    view.put(body(version="2"))
+    view.replace([body(version="1")], version)
+    assert known(view) == [("s", "1")]
+
+
+async def is_doubted(view: SliceView) -> bool:
+    with trio.move_on_after(0.01):
+        await view.wait_doubted()
+        return True
+    return False
+
+
+async def test_what_outlived_a_list_and_is_never_told_of_by_the_watch_is_doubted_once() -> None:
+    """A server that was restored meanwhile knows nothing of it, at any version."""
+    view = SliceView()
+    view.replace([body(version="1000"), body("gone", "999")], "1000")
+    view.listing()
+    view.put(body(version="1001"))
+    view.drop("gone", "999")
+    view.replace([body(version="7"), body("gone", "6")], "8")
+    assert known(view) == [("s", "1001")]
+    view.bookmark()
+    assert await is_doubted(view)
+    view.listing()
+    view.replace([body(version="7"), body("gone", "6")], "8")
+    assert known(view) == [("gone", "6"), ("s", "7")]
+    view.bookmark()
+    assert not await is_doubted(view)
+
+
+async def test_what_the_watch_confirms_is_not_doubted() -> None:
+    view = SliceView()
+    view.replace([body("gone", "1")], "2")
+    view.listing()
+    view.put(body(version="4"))
+    view.drop("gone", "1")
+    view.replace([body("gone", "1")], "2")
+    view.drop("gone", "3")
+    view.observe(body(version="4"))
+    view.bookmark()
+    assert not await is_doubted(view)
+
+
 async def test_a_doubt_is_kept_until_somebody_heeds_it_and_then_forgotten() -> None:
     view = SliceView()
     view.doubt()

@@ -6,7 +6,18 @@ from pathlib import Path
 import pytest
 import trio
 
-from liken_events.cluster import Cause, Cluster, Conflict, Rejected, SliceView, Unavailable
+from liken_events.cluster import (
+    Cause,
+    Cluster,
+    ClusterError,
+    Conflict,
+    Forbidden,
+    Rejected,
+    SliceView,
+    Unavailable,
+    Unreachable,
+    comeback,
+)
 from liken_events.cluster.kubernetes import KubernetesCluster
 from liken_events.core.model.device import PublishedDevice
 from liken_events.core.model.json import Json
@@ -21,7 +32,7 @@ from liken_events.core.plan.slices import (
 )
 from tests.cluster.following import add_device
 from tests.fakes.apifaults import Close, Fault, Raw
-from tests.fakes.apirules import ApiError
+from tests.fakes.apirules import ApiError, denial, lacks_right
 from tests.fakes.apiserver import ApiServer
 from tests.fakes.kubeconfig import write_kubeconfig
 from tests.fakes.slices import NAME, NODE, device_names, slice_body
@@ -194,8 +205,8 @@ async def test_deleting_what_is_gone_is_done(cluster: KubernetesCluster) -> None
 @pytest.mark.parametrize(
     ("fault", "wait"),
     [
-        (ApiError(401, "Unauthorized", "Unauthorized"), None),
-        (ApiError(403, "Forbidden", "denied"), None),
+        (ApiError(401, "Unauthorized", "Unauthorized"), 0),
+        (ApiError(403, "Forbidden", "denied"), 0),
         (ApiError(429, "TooManyRequests", "slowly", headers={"Retry-After": "7"}), 7),
         (ApiError(500, "InternalError", "etcd"), None),
         (ApiError(503, "ServiceUnavailable", "", headers={"Retry-After": "2"}), 2),
@@ -210,13 +221,64 @@ async def test_deleting_what_is_gone_is_done(cluster: KubernetesCluster) -> None
 async def test_what_passes_is_told_from_what_is_final(
     api: ApiServer, cluster: KubernetesCluster, tried: str, fault: Fault, wait: float | None
 ) -> None:
+    """A server that was just found may know our rights in a moment: 401, 403."""
     api.fail(fault)
     with pytest.raises(Unavailable) as caught:
         await CALLS[tried](cluster)
     assert caught.value.retry_after == wait
-    if isinstance(fault, ApiError) and fault.code == 403:
-        verb, resource = tried.split()
-        assert f"RBAC: verb {verb}, resource {resource}" in caught.value.reason
+
+
+async def test_a_server_that_was_away_is_given_time_to_know_our_rights(
+    api: ApiServer, cluster: KubernetesCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def wait() -> float | None:
+        api.fail(lacks_right("get", "nodes"))
+        with pytest.raises(Forbidden) as caught:
+            await cluster.node_uid(NODE)
+        return caught.value.retry_after
+
+    monkeypatch.setattr(comeback, "YOUNG_SECONDS", 0.0)
+    assert await wait() is None
+    monkeypatch.setattr(comeback, "YOUNG_SECONDS", 60.0)
+    assert await wait() is None, "it was there all the time"
+    api.fail(Close())
+    with pytest.raises(Unreachable):
+        await cluster.node_uid(NODE)
+    assert await wait() == 0.0
+
+
+@every_call
+async def test_a_lack_of_rights_names_the_right(
+    api: ApiServer, cluster: KubernetesCluster, tried: str
+) -> None:
+    verb, resource = tried.split()
+    api.fail(lacks_right(verb, resource))
+    with pytest.raises(Forbidden, match=f"RBAC: verb {verb}, resource {resource}"):
+        await CALLS[tried](cluster)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"), [(422, "Invalid"), (403, "Forbidden"), (413, "Large")]
+)
+async def test_a_policys_denial_is_told_in_its_words_and_blames_no_field(
+    api: ApiServer, cluster: KubernetesCluster, code: int, reason: str
+) -> None:
+    old = created(api, "a")
+    api.state.denies = lambda name: denial(name, "own", "not here", code=code, reason=reason)
+    for call in (
+        cluster.create_slice(CreateSlice(name="n2", body=slice_body("b", name="n2"))),
+        cluster.patch_slice(patch(old, add("b"))),
+        cluster.delete_slice(DeleteSlice(name=NAME, uid=old.uid, version=old.version)),
+    ):
+        with pytest.raises(
+            ClusterError, match=r"Policy 'own' .* denied request: not here"
+        ) as error:
+            await call
+        assert "RBAC" not in error.value.reason
+        assert isinstance(error.value, Forbidden if code == 403 else Rejected)
+        if isinstance(error.value, Rejected):
+            assert [cause.field for cause in error.value.causes] == [""]
+    assert device_names(api.state.slice(NAME)) == ["a"]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from liken_events.cluster import Cause, ClusterError, Conflict, Rejected, Unavailable
+from liken_events.cluster import Cause, ClusterError, Conflict, Forbidden, Rejected, Unavailable
 from liken_events.cluster.kubernetes_answer import (
     LONGEST_RETRY_AFTER,
     MESSAGE_LENGTH,
@@ -31,8 +31,8 @@ def patched(given_answer: Answer) -> ClusterError:
     ("code", "kind"),
     [
         (400, Rejected),
-        (401, Unavailable),
-        (403, Unavailable),
+        (401, Forbidden),
+        (403, Forbidden),
         (405, Rejected),
         (408, Unavailable),
         (409, Conflict),
@@ -55,10 +55,22 @@ def test_a_status_says_whether_it_passes_is_outdated_or_is_final(
 
 
 def test_what_is_forbidden_names_the_verb_and_the_resource_that_a_role_has_to_allow() -> None:
-    error = refusal("get", "nodes", answer(403, 'nodes "n1" is forbidden'))
-    assert error.reason == (
-        'not allowed to get nodes (RBAC: verb get, resource nodes): nodes "n1" is forbidden'
-    )
+    said = 'nodes "n1" is forbidden: User "u" cannot get resource "nodes" in API group ""'
+    error = refusal("get", "nodes", answer(403, said))
+    assert error.reason == f"not allowed to get nodes (RBAC: verb get, resource nodes): {said}"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "nodes \"n1\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: no",
+        'admission webhook "hook.example.com" denied the request: no',
+        'User "u" cannot list resource "nodes"',
+    ],
+)
+def test_what_no_role_would_allow_asks_for_none(said: str) -> None:
+    error = refusal("get", "nodes", answer(403, said))
+    assert error.reason == f"not allowed to get nodes: {said}"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from liken_events.core.model.claims import ClaimReference
 from tests.cluster.claim_bodies import OTHER_UID, UID, claim_body
 from tests.cluster.test_kubernetes import add, created, patch
 from tests.fakes.apifaults import Close, Fault, Hold, Raw, Request
-from tests.fakes.apirules import ApiError
+from tests.fakes.apirules import ApiError, lacks_right
 from tests.fakes.apiserver import ApiServer
 from tests.fakes.kubeconfig import write_kubeconfig
 from tests.fakes.slices import NODE, device_names
@@ -67,11 +67,11 @@ async def test_a_claim_that_was_made_anew_is_handed_on(
 @pytest.mark.parametrize(
     ("fault", "reason", "wait"),
     [
-        (ApiError(401, "Unauthorized", "Unauthorized"), "credentials are not accepted", None),
+        (ApiError(401, "Unauthorized", "Unauthorized"), "credentials are not accepted", 0),
         (
-            ApiError(403, "Forbidden", "denied"),
-            "not allowed to get resourceclaims (RBAC: verb get, resource resourceclaims): denied",
-            None,
+            lacks_right("get", "resourceclaims", "resource.k8s.io", "camera"),
+            "not allowed to get resourceclaims (RBAC: verb get, resource resourceclaims): ",
+            0,
         ),
         (
             ApiError(404, "NotFound", "the server could not find the requested resource"),

@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from liken_events.cluster import SliceView
+from liken_events.cluster.comeback import Comeback
 from liken_events.cluster.kubernetes_access import Client
 from liken_events.cluster.kubernetes_watch import Follower
 from liken_events.core.backoff import Backoff
@@ -146,7 +147,9 @@ async def test_cancelling_ends_at_once_whatever_is_waited_for(
         api.fail(hold, on=is_list if phase == "list" else is_watch)
     view = SliceView()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(Follower(client, NODE, view, QUICK).run, trio.TASK_STATUS_IGNORED)
+        nursery.start_soon(
+            Follower(client, NODE, view, QUICK, Comeback()).run, trio.TASK_STATUS_IGNORED
+        )
         await until(
             lambda: (
                 api.open_watches

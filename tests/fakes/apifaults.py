@@ -69,4 +69,12 @@ class Hold:
     then: "Fault | None" = None
 
 
-Fault: TypeAlias = ApiError | Close | Hold | Raw | Lines
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Late:
+    """Fault: what is asked for is `done` at once, and answered when `released` is set."""
+
+    done: threading.Event = field(default_factory=threading.Event)
+    released: threading.Event = field(default_factory=threading.Event)
+
+
+Fault: TypeAlias = ApiError | Close | Hold | Late | Raw | Lines

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from tests.fakes.apifaults import SLICES, Close, Hold, Lines, Raw, Request
+from tests.fakes.apifaults import SLICES, Close, Hold, Late, Lines, Raw, Request
 from tests.fakes.apirules import ApiError
 from tests.fakes.apistate import Change, selects
 
@@ -81,6 +81,9 @@ class Handler(BaseHTTPRequestHandler):
                 self._send_lines(fault)
                 return
             self._check_token(request)
+            if isinstance(fault, Late):
+                self._route_late(request, fault)
+                return
             self._route(request)
         except ApiError as error:
             self._send(error.code, json.dumps(error.status()).encode(), headers=error.headers)
@@ -121,6 +124,15 @@ class Handler(BaseHTTPRequestHandler):
             case _:
                 message = "the server could not find the requested resource"
                 raise ApiError(404, "NotFound", message)
+
+    def _route_late(self, request: Request, fault: Late) -> None:
+        self.wfile = held = io.BytesIO()
+        self._route(request)
+        fault.done.set()
+        fault.released.wait()
+        self.wfile = self._wire
+        self.wfile.write(held.getvalue())
+        self.wfile.flush()
 
     def _list(self, query: Mapping[str, str]) -> None:
         api = self.server_state

@@ -1,8 +1,8 @@
 """What a real API server refuses in a ResourceSlice, and how it applies a JSON Patch.
 
-Taken from the validation of resource.k8s.io/v1 and from what a server of version 1.36 was seen to
-answer. The fake answers in the same words where the agent could depend on them: codes, reasons
-and field paths.
+Taken from the validation of resource.k8s.io/v1 and from what a server of version 1.37.2 was seen
+to answer. The fake answers in the same words where the agent could depend on them: codes, reasons,
+field paths, and what a message quotes.
 """
 
 import copy
@@ -19,9 +19,14 @@ MAX_ATTRIBUTES = 32
 MAX_STRING_BYTES = 64
 LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 DRIVER = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
-ATTRIBUTE = re.compile(r"([a-z0-9][a-z0-9.-]{0,62}/)?[A-Za-z_][A-Za-z0-9_]{0,31}")
+DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+MAX_IDENTIFIER_BYTES = 32
+EMPTY_IS_ABSENT = ("devices", "sharedCounters")
+EMPTY_OF_A_DEVICE = ("attributes", "capacity", "taints", "consumesCounters")
 IMMUTABLE = (("driver",), ("nodeName",), ("pool", "name"))
-PREFIX = "ResourceSlice.resource.k8s.io"
+GROUP = "resource.k8s.io"
+PREFIX = f"ResourceSlice.{GROUP}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +38,8 @@ class Problem:
     reason: str = "FieldValueInvalid"
 
     def to_json(self) -> Json:
-        return {"field": self.field, "message": self.message, "reason": self.reason}
+        whole = {"field": self.field, "message": self.message, "reason": self.reason}
+        return {name: value for name, value in whole.items() if value}
 
 
 @dataclass(eq=False)
@@ -67,6 +73,52 @@ def bad_patch() -> ApiError:
     """A stale `test` and a wrong index alike: nothing tells them apart."""
     message = "the server rejected our request due to an error in our request"
     return ApiError(422, "Invalid", message)
+
+
+def denial(name: str, policy: str, message: str, *, code: int, reason: str) -> ApiError:
+    """What a ValidatingAdmissionPolicy answers: 422 `Invalid`, or what it was made to give as the
+    reason. It names no field."""
+    said = (
+        f"ValidatingAdmissionPolicy '{policy}' with binding '{policy}' denied request: {message}"
+    )
+    return ApiError(
+        code,
+        reason,
+        f'resourceslices.resource.k8s.io "{name}" is forbidden: {said}',
+        (Problem(field="", message=said, reason=""),),
+        details={"name": name, "group": GROUP, "kind": "resourceslices"},
+    )
+
+
+def lacks_right(verb: str, resource: str, group: str = "", name: str = "") -> ApiError:
+    """What RBAC answers; `name` where the request has one in its path."""
+    what = f"{resource}.{group}" if group else resource
+    named = f'{what} "{name}"' if name else what
+    return ApiError(
+        403,
+        "Forbidden",
+        f'{named} is forbidden: User "system:serviceaccount:default:agent" cannot {verb}'
+        f' resource "{resource}" in API group "{group}" at the cluster scope',
+        details=details(name, group, resource),
+    )
+
+
+def details(name: str, group: str, kind: str) -> dict[str, Json]:
+    """What a `Status` is about; what is empty is absent."""
+    whole = {"name": name, "group": group, "kind": kind}
+    return {key: value for key, value in whole.items() if value}
+
+
+def without_empty(body: Mapping[str, Any]) -> dict[str, Any]:
+    """A slice as it is kept: an empty list or map is absent."""
+    spec = _without(body["spec"], EMPTY_IS_ABSENT)
+    if "devices" in spec:
+        spec["devices"] = [_without(device, EMPTY_OF_A_DEVICE) for device in spec["devices"]]
+    return {**body, "spec": spec}
+
+
+def _without(body: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {key: value for key, value in body.items() if value or key not in names}
 
 
 def apply_patch(body: Mapping[str, Any], operations: Any) -> dict[str, Any]:
@@ -106,8 +158,7 @@ def _apply_one(target: Any, last: str, operation: Mapping[str, Any]) -> None:
     if kind == "remove":
         del target[key]
     elif kind == "replace":
-        target[key]  # it has to be there
-        target[key] = operation["value"]
+        target[key] = operation["value"]  # in a map it need not be there
     elif kind != "test" or target[key] != operation["value"]:
         raise ValueError(kind)
 
@@ -123,8 +174,14 @@ def check(body: Mapping[str, Any], old: Mapping[str, Any] | None) -> None:
     if problems:
         name = body.get("metadata", {}).get("name", "")
         all_of_it = ", ".join(f"{item.field}: {item.message}" for item in problems)
+        if len(problems) > 1:
+            all_of_it = f"[{all_of_it}]"
         raise ApiError(
-            422, "Invalid", f'{PREFIX} "{name}" is invalid: {all_of_it}', tuple(problems)
+            422,
+            "Invalid",
+            f'{PREFIX} "{name}" is invalid: {all_of_it}',
+            tuple(problems),
+            details=details(name, GROUP, "ResourceSlice"),
         )
 
 
@@ -139,7 +196,7 @@ def _problems(body: Mapping[str, Any]) -> list[Problem]:
     if not (_at(body, ("pool", "resourceSliceCount")) or 0) > 0:
         message = "Invalid value: must be greater than zero"
         out.append(Problem(field="spec.pool.resourceSliceCount", message=message))
-    limited = any("taints" in device or "consumesCounters" in device for device in devices)
+    limited = any(device.get("taints") or device.get("consumesCounters") for device in devices)
     limit = MAX_DEVICES_WITH_TAINTS if limited else MAX_DEVICES
     if len(devices) > limit:
         message = f"Too many: {len(devices)}: must have at most {limit} items"
@@ -154,7 +211,7 @@ def _problems(body: Mapping[str, Any]) -> list[Problem]:
         if name in names:
             out.append(
                 Problem(
-                    field=f"{where}.name",
+                    field=where,
                     message=f'Duplicate value: "{name}"',
                     reason="FieldValueDuplicate",
                 )
@@ -169,17 +226,18 @@ def _attribute_problems(where: str, device: Mapping[str, Any]) -> list[Problem]:
     out = []
     count = len(attributes) + len(device.get("capacity") or {})
     if count > MAX_ATTRIBUTES:
-        message = f"Too many: {count}: the total number of attributes and capacities must not"
-        message += f" exceed {MAX_ATTRIBUTES}"
-        out.append(Problem(field=where, message=message, reason="FieldValueTooMany"))
+        message = f"Invalid value: {count}: the total number of attributes and capacities must not"
+        out.append(Problem(field=where, message=f"{message} exceed {MAX_ATTRIBUTES}"))
     for name, value in attributes.items():
+        out += _name_problems(f"{where}.attributes", name)
         field_ = f"{where}.attributes[{name}]"
-        if not ATTRIBUTE.fullmatch(name):
-            message = f'Invalid value: "{name}": must be a C identifier'
+        if not value:
+            message = 'Invalid value: "": must specify one of: `int`, `bool`, `string`, ...'
             out.append(Problem(field=field_, message=message))
-        if len(value) != 1:
-            message = "Required value: exactly one value must be specified"
-            out.append(Problem(field=field_, message=message, reason="FieldValueRequired"))
+        elif len(value) != 1:
+            given = ", ".join(sorted(value))
+            message = f'Invalid value: "{{{given}}}": must specify exactly one of: `int`, ...'
+            out.append(Problem(field=field_, message=message))
         text = value.get("string", value.get("version"))
         if isinstance(text, str) and len(text.encode()) > MAX_STRING_BYTES:
             out.append(
@@ -190,6 +248,22 @@ def _attribute_problems(where: str, device: Mapping[str, Any]) -> list[Problem]:
                 )
             )
     return out
+
+
+def _name_problems(where: str, name: str) -> list[Problem]:
+    """Problems with an attribute's name. They are reported for the whole map; the message quotes
+    the part that is wrong, or tells a length."""
+    domain, slash, identifier = name.rpartition("/")
+    if slash and not DOMAIN.fullmatch(domain):
+        message = f'Invalid value: "{domain}": a lowercase RFC 1123 subdomain must consist of ...'
+        return [Problem(field=where, message=message)]
+    if len(identifier.encode()) > MAX_IDENTIFIER_BYTES:
+        message = f"Too long: may not be more than {MAX_IDENTIFIER_BYTES} bytes"
+        return [Problem(field=where, message=message, reason="FieldValueTooLong")]
+    if not IDENTIFIER.fullmatch(identifier):
+        message = f'Invalid value: "{identifier}": a valid C identifier must start with ...'
+        return [Problem(field=where, message=message)]
+    return []
 
 
 def _at(body: Mapping[str, Any], path: tuple[str, ...]) -> Any:

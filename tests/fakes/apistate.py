@@ -4,11 +4,18 @@ import contextlib
 import copy
 import queue
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tests.fakes.apirules import PREFIX, ApiError, apply_patch, check
+from tests.fakes.apirules import (
+    GROUP,
+    ApiError,
+    apply_patch,
+    check,
+    details,
+    without_empty,
+)
 
 SELECTABLE = {
     "metadata.name": ("metadata", "name"),
@@ -31,12 +38,17 @@ class State:
 
     Every change counts the version up and is kept for watches, the newest `window` of them. All
     methods are thread-safe.
+
+    Attributes:
+        denies: by what answer an admission policy refuses to write a slice of this name; None if
+            there is no such policy.
     """
 
     def __init__(self, *, window: int = 100) -> None:
         self.lock = threading.RLock()
         self.window = window
         self.drops_multiple_allocations = False
+        self.denies: Callable[[str], ApiError] | None = None
         self.version = 1
         self.slices: dict[str, dict[str, Any]] = {}
         self.nodes: dict[str, dict[str, Any]] = {}
@@ -94,11 +106,14 @@ class State:
         new = copy.deepcopy(dict(body))
         name = new["metadata"]["name"]
         with self.lock:
-            if name in self.slices:
-                message = f'resourceslices.resource.k8s.io "{name}" already exists'
-                raise ApiError(409, "AlreadyExists", message)
+            new = without_empty(new)
             self._drop_fields(new)
             check(new, None)
+            self._deny(name)
+            if name in self.slices:
+                message = f'resourceslices.{GROUP} "{name}" already exists'
+                about = details(name, GROUP, "resourceslices")
+                raise ApiError(409, "AlreadyExists", message, details=about)
             new["metadata"] = {**new["metadata"], **self._identity(name), "generation": 1}
             return self._store("ADDED", new)
 
@@ -108,9 +123,12 @@ class State:
             new = apply_patch(old, operations)
             based_on = new["metadata"].get("resourceVersion")
             if based_on not in (None, "", old["metadata"]["resourceVersion"]):
-                raise _conflict(name, "the object has been modified; please apply your changes")
+                why = "the object has been modified; please apply your changes to the latest"
+                raise _conflict("resourceslices", name, f"{why} version and try again")
+            new = without_empty(new)
             self._drop_fields(new)
             check(new, old)
+            self._deny(name)
             if new == old:
                 return new
             if new["spec"] != old["spec"]:
@@ -120,9 +138,12 @@ class State:
     def delete(self, name: str, preconditions: Mapping[str, str] | None = None) -> dict[str, Any]:
         with self.lock:
             old = self.slice(name)
-            for key, value in (preconditions or {}).items():
+            for key, called in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+                value = (preconditions or {}).get(key, old["metadata"][key])
                 if old["metadata"][key] != value:
-                    raise _conflict(name, f"the {key} in the precondition ({value}) is another")
+                    why = f"the {called} in the precondition ({value}) does not match the {called}"
+                    raise _conflict("ResourceSlice", name, f"{why} in record")
+            self._deny(name)
             del self.slices[name]
             return self._remember("DELETED", old)
 
@@ -158,6 +179,10 @@ class State:
         """Counts versions up, as changes of other objects do."""
         with self.lock:
             self.version += steps
+
+    def _deny(self, name: str) -> None:
+        if self.denies is not None:
+            raise self.denies(name)
 
     def _identity(self, name: str) -> dict[str, Any]:
         self._made += 1
@@ -200,10 +225,9 @@ def selects(selector: Mapping[str, str], body: Mapping[str, Any]) -> bool:
 def _not_found(group: str, kind: str, name: str) -> ApiError:
     resource = f"{kind}.{group}" if group else kind
     message = f'{resource} "{name}" not found'
-    details = {"name": name, "group": group, "kind": kind}
-    return ApiError(404, "NotFound", message, details=details)
+    return ApiError(404, "NotFound", message, details=details(name, group, kind))
 
 
-def _conflict(name: str, why: str) -> ApiError:
-    message = f'Operation cannot be fulfilled on {PREFIX.lower()} "{name}": {why}'
-    return ApiError(409, "Conflict", message)
+def _conflict(kind: str, name: str, why: str) -> ApiError:
+    message = f'Operation cannot be fulfilled on {kind}.{GROUP} "{name}": {why}'
+    return ApiError(409, "Conflict", message, details=details(name, GROUP, kind))

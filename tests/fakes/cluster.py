@@ -23,6 +23,7 @@ class FakeCluster:
 
     Attributes:
         description: for people.
+        has_nodes: whether there are Nodes to own slices.
         slices: what it holds, name to object.
         writes: all changes that reached it, oldest first, also those that it refused.
         faults: what the next writes end with, in order.
@@ -36,6 +37,7 @@ class FakeCluster:
     """
 
     description = "memory"
+    has_nodes = True
 
     def __init__(self) -> None:
         self.slices: dict[str, dict[str, Any]] = {}
@@ -69,6 +71,7 @@ class FakeCluster:
     ) -> None:
         self._views.append(view)
         while True:
+            view.listing()
             view.replace(copy.deepcopy(list(self.slices.values())), str(self._version))
             task_status.started()
             await view.wait_doubted()

@@ -1,4 +1,4 @@
-"""The fake answers as a real server of version 1.36 was seen to."""
+"""The fake answers as a real server of version 1.37.2 was seen to."""
 
 import json
 from typing import Any
@@ -8,6 +8,7 @@ import urllib3
 
 from liken_events.core.model.json import Json
 from tests.fakes.apifaults import SLICES
+from tests.fakes.apirules import denial
 from tests.fakes.apiserver import ApiServer
 from tests.fakes.slices import NAME, device_names, slice_body
 
@@ -51,7 +52,6 @@ def patched(api: ApiServer, *operations: Json) -> tuple[int, dict[str, Any]]:
         ({"op": "add", "path": "/spec/devices/3", "value": {"name": "c"}}, 422),
         ({"op": "add", "path": "/spec/devices/2", "value": {"name": "c"}}, 200),
         ({"op": "add", "path": "/spec/devices/-", "value": {"name": "c"}}, 200),
-        ({"op": "replace", "path": "/spec/nothing", "value": 1}, 422),
         ({"op": "replace", "path": "/spec/nodeName", "value": "n2"}, 422),
         ({"op": "replace", "path": "/spec/driver", "value": "other"}, 422),
         ({"op": "replace", "path": "/spec/pool/name", "value": "other"}, 422),
@@ -81,6 +81,7 @@ def test_a_patch_that_changes_nothing_makes_no_new_version(api: ApiServer) -> No
     assert body["metadata"]["resourceVersion"] == "2"
 
 
+TAINT: Json = {"key": "k", "effect": "None"}
 LONG: Json = {"string": "\u00e4" * 33}
 
 
@@ -90,12 +91,15 @@ LONG: Json = {"string": "\u00e4" * 33}
         ([{"name": "a", "attributes": {"x": {"string": "x" * 64}}}], None),
         ([{"name": f"d{index}"} for index in range(128)], None),
         ([{"name": f"d{index}"} for index in range(129)], "spec.devices"),
-        ([{"name": f"d{index}", "taints": []} for index in range(65)], "spec.devices"),
-        ([{"name": "a"}, {"name": "a"}], "spec.devices[1].name"),
+        ([{"name": f"d{index}", "taints": []} for index in range(65)], None),
+        ([{"name": f"d{index}", "taints": [TAINT]} for index in range(65)], "spec.devices"),
+        ([{"name": "a"}, {"name": "a"}], "spec.devices[1]"),
         ([{"name": "ttyUSB0"}], "spec.devices[0].name"),
         ([{"name": "a", "attributes": {"x": LONG}}], "spec.devices[0].attributes[x].string"),
         ([{"name": "a", "attributes": {"x": {}}}], "spec.devices[0].attributes[x]"),
-        ([{"name": "a", "attributes": {"x-y": {"int": 1}}}], "spec.devices[0].attributes[x-y]"),
+        ([{"name": "a", "attributes": {"x-y": {"int": 1}}}], "spec.devices[0].attributes"),
+        ([{"name": "a", "attributes": {"b_d/x": {"int": 1}}}], "spec.devices[0].attributes"),
+        ([{"name": "a", "attributes": {"x" * 33: {"int": 1}}}], "spec.devices[0].attributes"),
         ([{"name": "a", "attributes": {"sound.liken.sh/x": {"bool": True}}}], None),
         (
             [{"name": "a", "attributes": {f"x{index}": {"int": 1} for index in range(33)}}],
@@ -115,6 +119,46 @@ def test_a_slice_is_validated_as_a_whole(
         assert code == 201
     else:
         assert (code, answer["reason"], fields(answer)) == (422, "Invalid", [complaint])
+
+
+def test_what_is_empty_is_absent(api: ApiServer) -> None:
+    _, body = patched(api, {"op": "add", "path": "/spec/devices", "value": []})
+    assert "devices" not in body["spec"]
+    bare: Json = [{"name": "a", "attributes": {}, "taints": []}]
+    _, body = patched(api, {"op": "add", "path": "/spec/devices", "value": bare})
+    assert body["spec"]["devices"] == [{"name": "a"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "quoted"),
+    [("x-y", "x-y"), ("b.d/x-y", "x-y"), ("b_d/x", "b_d"), ("/x", ""), ("x/", "")],
+)
+def test_of_an_invalid_name_a_complaint_quotes_the_part_that_is_wrong(
+    api: ApiServer, name: str, quoted: str
+) -> None:
+    bad: Json = [{"name": "a", "attributes": {name: {"bool": True}}}]
+    _, status = patched(api, {"op": "add", "path": "/spec/devices", "value": bad})
+    (cause,) = status["details"]["causes"]
+    assert cause["message"].startswith(f'Invalid value: "{quoted}": ')
+
+
+def test_a_conflict_says_what_it_is_about(api: ApiServer) -> None:
+    about = {"name": NAME, "group": "resource.k8s.io", "kind": "resourceslices"}
+    stale: Json = {"op": "replace", "path": "/metadata/resourceVersion", "value": "1"}
+    for code, status in (ask(api, "POST", SLICES, slice_body("a")), patched(api, stale)):
+        assert (code, status["details"]) == (409, about)
+    outdated = {"preconditions": {"resourceVersion": "1"}}
+    code, status = ask(api, "DELETE", f"{SLICES}/{NAME}", outdated)
+    assert (code, status["details"]) == (409, {**about, "kind": "ResourceSlice"})
+
+
+def test_a_policy_denies_without_naming_a_field(api: ApiServer) -> None:
+    api.state.denies = lambda name: denial(name, "p", "not here", code=422, reason="Invalid")
+    code, status = patched(api, {"op": "remove", "path": "/spec/devices/0"})
+    said = "ValidatingAdmissionPolicy 'p' with binding 'p' denied request: not here"
+    assert (code, status["reason"]) == (422, "Invalid")
+    assert status["details"]["causes"] == [{"message": said}]
+    assert device_names(api.state.slice(NAME)) == ["a", "b"]
 
 
 def test_a_field_whose_gate_is_off_is_dropped_without_a_word(api: ApiServer) -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from liken_events.core.model.snapshot import Device
+from liken_events.sinks.slices import UID_RETRY
 from tests.cluster.real.agents import NODES, SLICES, Agent, generation, names, version, writes
 from tests.cluster.real.client import Client, Object
 from tests.cluster.real.control_plane import ControlPlane
@@ -13,6 +14,9 @@ from tests.fakes.machines import empty_vm, machine
 
 OTHER = usb("1-2:1.0", "10c4:ea60", "ff0000", "cp210x", 3, serial="Z2", nodes=[tty("ttyUSB1", 1)])
 OTHER_NAME = "usb-1-2-1-0"
+
+OWNED_SECONDS = 3 * UID_RETRY.base + 5.0
+"""Bound for an owner that was missing twice when it was asked for, at most."""
 
 AT_ONCE = 2.0
 """Seconds. On two free cores it takes 23 ms (median of 20; 39 ms at most)."""
@@ -192,6 +196,21 @@ def test_a_node_that_is_made_anew_owns_the_slice_again(
         )
         assert len(agent.logged("slice.created")) == 2
     client.delete(f"{NODES}/anew")
+    client.until_gone(agent.path)
+
+
+def test_a_node_that_is_made_after_its_slice_owns_it(
+    control_plane: ControlPlane, client: Client, build: Build
+) -> None:
+    """Nothing happens on the machine meanwhile."""
+    with Agent(control_plane, build(machine([STICK])), "later") as agent:
+        agent.until_published()
+        assert owners(client.get(agent.path)) == []
+        made = client.create(NODES, node("later"))
+        wanted = [("later", made["metadata"]["uid"])]
+        client.until(agent.path, lambda it: owners(it) == wanted, seconds=OWNED_SECONDS)
+        assert agent.troubles == []
+    client.delete(f"{NODES}/later")
     client.until_gone(agent.path)
 
 
