@@ -13,6 +13,7 @@ What each part does is said in its own module.
 import os
 import signal
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 
 import structlog
 import trio
@@ -32,6 +33,7 @@ from liken_events.inbox import Inbox
 from liken_events.latest import Latest
 from liken_events.node_watch import NodeWatch
 from liken_events.reconcile import Reconciler
+from liken_events.sinks.instance_lock import turn
 from liken_events.sinks.slices import SliceSink, plan_slices
 from liken_events.sources import Source
 from liken_events.sources.looks import Looks
@@ -94,6 +96,16 @@ def choose_cluster(config: Config, environ: Mapping[str, str]) -> Cluster:
         return KubernetesCluster.connect(kubeconfig=None if in_cluster(environ) else named)
     except BadConfiguration as error:
         raise ConfigError(f"--cluster kubernetes: {error}") from None
+
+
+def slices_turn(
+    config: Config, inventories: Latest[Inventory]
+) -> AbstractAsyncContextManager[bool]:
+    """When this agent may write slices. Two that see a change at different moments, or are
+    configured differently, would undo each other's writes for as long as both run."""
+    if not config.instance:
+        return nullcontext(True)
+    return turn("slices", config.record_dir, inventories.wait_closed)
 
 
 def sources_of(config: Config, backlog: Backlog) -> list[Source]:
@@ -197,7 +209,9 @@ async def run_agent(
         return True
 
     async def follow_slices() -> bool:
-        await converge(slices, plan_slices, claims.ready, on_done=on_published)
+        async with slices_turn(config, claims.ready) as is_ours:
+            if is_ours:
+                await converge(slices, plan_slices, claims.ready, on_done=on_published)
         done.set()
         return False
 

@@ -48,7 +48,7 @@ def check_kubelet_dir(config: Config, cluster: Cluster) -> None:
         from liken_events.servers import device_registration, registry
 
         try:
-            registry.check_paths(config.kubelet_dir)
+            registry.KubeletPaths.below(config.kubelet_dir, config.instance)
             device_registration.check_paths(config.device_plugin_dir, config.host_devices)
         except PathTooLong as error:
             raise ConfigError(str(error)) from None
@@ -132,7 +132,7 @@ class ClaimsPart:
         from liken_events.servers import registry
 
         await registry.serve(
-            kubelet_dir=self._config.kubelet_dir,
+            paths=registry.KubeletPaths.below(self._config.kubelet_dir, self._config.instance),
             node=self._config.node_name,
             claims=self._keeper,
             health=self._holdings.health,

@@ -39,6 +39,9 @@ NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 LONGEST_NODE_NAME = 253 - len("-liken.sh-99")
 """The slice's name is made of it and is a DNS subdomain of at most 253 characters."""
 
+INSTANCE = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]{0,62}")
+"""A part of a socket's file name, with room for any uid."""
+
 _SERVICE_LINK = re.compile(r"(\w+_)?(SERVICE_(HOST|PORT.*)|PORT(_\d+_(TCP|UDP|SCTP).*)?)")
 """What Kubernetes puts into every pod's environment for a service that happens to be named
 `liken-events`, or `liken-events-metrics`."""
@@ -76,6 +79,7 @@ class Config:
     record_dir: str = ""
     kubelet: str = "auto"
     kubelet_dir: str = "/var/lib/kubelet"
+    instance: str = ""
     device_plugin_dir: str = "/var/lib/kubelet/device-plugins"
     host_devices: tuple[HostDevice, ...] = (KVM,)
     pci_ids: str = ""
@@ -152,6 +156,12 @@ def load(
         raise ConfigError(
             f"--node-name: {name!r} is no name that a Kubernetes node can have "
             "(lower case letters, digits, '-' and '.')"
+        )
+    instance = values.get("instance")
+    if isinstance(instance, str) and not INSTANCE.fullmatch(instance):
+        raise ConfigError(
+            f"--instance: {instance!r} cannot be part of a socket's name (at most 63 letters, "
+            "digits, '-', '.' and '_', the first a letter or digit)"
         )
     return Config(**values)  # type: ignore[arg-type]  # each value was checked by its option's kind
 

@@ -103,6 +103,13 @@ OPTIONS = (
         help="the kubelet's root directory",
     ),
     Option(
+        key="instance",
+        kind="text",
+        metavar="NAME",
+        help="what sets this agent apart from another one on the node, such as its pod's uid: "
+        "both serve the kubelet while one replaces the other (default: they take turns)",
+    ),
+    Option(
         key="device_plugin_dir",
         kind="path",
         metavar="DIR",

@@ -1,26 +1,15 @@
 """The whole agent and a kubelet, over real sockets: claims from registration to their end."""
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
 
-from liken_events.agent import run_agent
-from liken_events.config import Config
-from liken_events.core.events import DeviceChanged
 from liken_events.core.model.delivery import bus_node
-from liken_events.inbox import Inbox
-from liken_events.simulate.tree import MachineTree
-from liken_events.simulate.uevents import Uevent
+from tests.fakes.agent_node import Node
 from tests.fakes.agents import NODE, STICK, STICK_NAME, Build
-from tests.fakes.claims import Specs, claim_body, uid_of
-from tests.fakes.cluster import FakeCluster
 from tests.fakes.devices import tty
-from tests.fakes.kubelet import Kubelet
 from tests.fakes.kubelet_plugin import Plugin
 from tests.fakes.machines import homelab, machine
 from tests.fakes.registered import living, short_root
@@ -30,64 +19,6 @@ BEFORE = [("/dev/bus/usb/001/012", "c", 189, 11), ("/dev/ttyUSB9", "c", 188, 9)]
 AFTER = [("/dev/bus/usb/001/040", "c", 189, 39), ("/dev/ttyUSB5", "c", 188, 5)]
 STICK_WITH_OTHER_NUMBERS = replace(STICK, bus_node=bus_node("1", "40"), nodes=(tty("ttyUSB5", 5),))
 HEALTHY, UNHEALTHY = 1, 2
-
-
-class Node:
-    """A machine, a kubelet, an API server in memory, and the agent between them.
-
-    Attributes:
-        tree: the machine.
-        cluster: holds slices and claims.
-        kubelet: runs, once `living` is entered.
-        specs: what a runtime would read.
-    """
-
-    def __init__(self, tree: MachineTree, root: Path) -> None:
-        self.tree = tree
-        self.cluster = FakeCluster()
-        self.kubelet = Kubelet(root)
-        self.specs = Specs(f"{tree.root}/cdi")
-        self._inbox = Inbox()
-
-    @asynccontextmanager
-    async def agent(self) -> AsyncIterator[None]:
-        """An agent that is ended without a chance to tidy up, as by a cut of power."""
-        self._inbox = Inbox()
-        config = Config(
-            node_name=NODE,
-            sys_root=self.tree.sys,
-            dev_root=self.tree.dev,
-            proc_root=self.tree.proc,
-            pci_ids=self.tree.pci_ids,
-            cdi_dir=self.specs.directory,
-            record_dir=f"{self.tree.root}/records",
-            kubelet="on",
-            kubelet_dir=str(self.kubelet.root),
-            device_plugin_dir=str(self.kubelet.root / "device-plugins"),
-            settle_quiet=0.05,
-        )
-
-        async def run(*, task_status: trio.TaskStatus[None]) -> None:
-            await run_agent(
-                config, self.cluster, inbox=self._inbox, sources=[], task_status=task_status
-            )
-
-        async with trio.open_nursery() as nursery:
-            await nursery.start(run)
-            yield
-            nursery.cancel_scope.cancel()
-
-    def say(self, uevents: list[Uevent]) -> None:
-        """Has the kernel say this."""
-        for said in uevents:
-            self._inbox.mark(DeviceChanged(path=said.devpath, action=said.action))
-
-    def allocate(self, *devices: str, **more: Any) -> tuple[str, str, str]:
-        """Has the scheduler allocate devices to a new claim; returns how the kubelet names it."""
-        body = claim_body(*devices, **more)
-        metadata = body["metadata"]
-        self.cluster.claims[metadata["namespace"], metadata["name"]] = body
-        return metadata["namespace"], metadata["name"], uid_of(body)
 
 
 @pytest.fixture

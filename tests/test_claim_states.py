@@ -45,7 +45,7 @@ class Machine:
     def hold(self, device: PreparedDevice, *, name: str = "c", uid: str = UID) -> None:
         """Has a claim prepared, as far as its record says."""
         reference = ClaimReference(namespace="default", name=name, uid=uid)
-        spec_files_of(self.config).write_record(Prepared(reference=reference, devices=(device,)))
+        spec_files_of(self.config).records.write(Prepared(reference=reference, devices=(device,)))
 
     def states(self, *files: ClaimFile) -> list[ClaimState]:
         return claim_states(self.config, self._looks, files)

@@ -240,6 +240,23 @@ def test_a_node_name_is_taken_as_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "name", ["a/b", "..", "-a", ".a", "_a", "a b", "ä", "a" * 64, "a\0b", "a\n"]
+)
+def test_a_name_of_an_instance_that_is_no_part_of_a_file_name_is_refused(name: str) -> None:
+    complaint = r"--instance: '.*' cannot be part of a socket's name \(at most 63 letters"
+    with pytest.raises(ConfigError, match=complaint):
+        from_flags(instance=name)
+
+
+@pytest.mark.parametrize(
+    "name", ["a", "3f1c2a9e-7d5b-4f0a-9c1e-2b8d6a4e0f13", "A.b_c-1", "a" * 63]
+)
+def test_a_name_of_an_instance_is_taken_as_it_is(name: str) -> None:
+    assert from_flags(instance=name).instance == name
+    assert load(file=None, environ={"LIKEN_EVENTS_INSTANCE": name}, flags={}).instance == name
+
+
+@pytest.mark.parametrize(
     ("environ", "uid", "expected"),
     [
         ({"HOME": "/home/me"}, 0, "/var/lib/liken-events"),

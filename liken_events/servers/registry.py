@@ -6,13 +6,19 @@ connection to the service, and makes it anew by itself whenever it breaks. 30 s 
 deletes the node's slices. The socket for registration says by its presence that the driver is
 there: a removed one is a driver that left, a new one is asked anew.
 
+Several instances of one driver may be announced, each by sockets of its own (from 1.33 on). Calls
+go to the newest that is connected, so while one is updated there is always one that answers.
+
 This file keeps both sockets for ever, the service first, so that it answers before it is
 announced. What is removed, by whomever and with however much of the directories, is put back on
-the event. Directories of the kubelet are waited for. A kubelet that refuses us is logged, with
-what to do, and is no reason to end. What is answered on the sockets is left to `dra` and `health`,
-how a socket is held to `socket_life`.
+the event. What dead instances left is removed: a kubelet would try it again and again. Directories
+of the kubelet are waited for. A kubelet that refuses us is logged, with what to do, and is no
+reason to end. What is answered on the sockets is left to `dra` and `health`, how a socket is held
+to `socket_life`.
 """
 
+import glob
+import hashlib
 import os
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,7 +37,10 @@ from liken_events.servers import Claims
 from liken_events.servers.dra import dra_services
 from liken_events.servers.health import health_services
 from liken_events.servers.socket_life import SEEN_SECONDS, SocketLife
-from liken_events.unix_socket import CannotServe, PathTooLong, check_path
+from liken_events.unix_socket import CannotServe, PathTooLong, check_path, remove_stale
+
+DIGEST_LENGTH = 12
+"""Characters of a digest that stands for an instance's name. On one node there are two of them."""
 
 VERSIONS = (
     "v1.DRAPlugin",
@@ -52,14 +61,38 @@ class KubeletPaths:
 
     Attributes:
         root: that directory, as an absolute path: the kubelet is told a path below it.
+        instance: what sets the sockets of this instance apart; `""` for the only one.
     """
 
     root: str
+    instance: str = ""
 
     @classmethod
-    def below(cls, kubelet_dir: str) -> Self:
-        """The paths below a directory that may be relative to the current one."""
-        return cls(root=os.path.abspath(kubelet_dir))
+    def below(cls, kubelet_dir: str, instance: str = "") -> Self:
+        """The paths below a directory that may be relative to the current one. Where a name would
+        make a path too long, a digest stands for it.
+
+        Raises:
+            PathTooLong: they are too long all the same; see `check`.
+        """
+        root = os.path.abspath(kubelet_dir)
+        paths = cls(root=root, instance=instance)
+        try:
+            paths.check()
+        except PathTooLong:
+            digest = hashlib.sha256(instance.encode()).hexdigest()[:DIGEST_LENGTH]
+            paths = cls(root=root, instance=min(instance, digest, key=len))
+            paths.check()
+        return paths
+
+    def check(self) -> None:
+        """Raises PathTooLong if a socket's path would be too long; the text says what to
+        change."""
+        for path in (self.service, self.registration):
+            try:
+                check_path(path)
+            except PathTooLong as error:
+                raise PathTooLong(f"--kubelet-dir: {error}; name a shorter directory") from None
 
     @property
     def plugins(self) -> str:
@@ -74,7 +107,8 @@ class KubeletPaths:
     @property
     def service(self) -> str:
         """The socket that is called to prepare claims."""
-        return os.path.join(self.ours, "dra.sock")
+        name = f"dra-{self.instance}.sock" if self.instance else "dra.sock"
+        return os.path.join(self.ours, name)
 
     @property
     def registry(self) -> str:
@@ -84,22 +118,21 @@ class KubeletPaths:
     @property
     def registration(self) -> str:
         """The socket that is asked who we are."""
-        return os.path.join(self.registry, f"{DRIVER}-reg.sock")
+        name = f"{DRIVER}-{self.instance}-reg.sock" if self.instance else f"{DRIVER}-reg.sock"
+        return os.path.join(self.registry, name)
 
-
-def check_paths(kubelet_dir: str) -> None:
-    """Raises PathTooLong if a socket's path would be too long; the text says what to change."""
-    paths = KubeletPaths.below(kubelet_dir)
-    for path in (paths.service, paths.registration):
-        try:
-            check_path(path)
-        except PathTooLong as error:
-            raise PathTooLong(f"--kubelet-dir: {error}; name a shorter directory") from None
+    @property
+    def of_any_instance(self) -> list[str]:
+        """All sockets of ours that there are, whichever instance made them."""
+        return [
+            *glob.glob(os.path.join(glob.escape(self.registry), f"{DRIVER}-*reg.sock")),
+            *glob.glob(os.path.join(glob.escape(self.ours), "dra*.sock")),
+        ]
 
 
 async def serve(
     *,
-    kubelet_dir: str,
+    paths: KubeletPaths,
     node: str,
     claims: Claims,
     health: Latest[tuple[DeviceHealth, ...]],
@@ -109,18 +142,14 @@ async def serve(
     that of the service first.
 
     Args:
-        kubelet_dir: the kubelet's directory, which may come to be later.
+        paths: where the sockets are; the kubelet's directory may come to be later.
         node: name of the node, which is the devices' pool.
         claims: who prepares and ends claims.
         health: how prepared devices fare; closing it ends the streams.
         task_status: `started()` once the directories are watched, before there is a socket:
             without a kubelet the agent must come up, too.
-
-    Raises:
-        PathTooLong: see `check_paths`.
     """
-    check_paths(kubelet_dir)
-    registry = _Registry(KubeletPaths.below(kubelet_dir))
+    registry = _Registry(paths)
     services = (*dra_services(claims), *health_services(health, node))
     async with trio.open_nursery() as nursery:
         for directory, names in registry.watched():
@@ -160,7 +189,7 @@ class _Registry:
         while True:
             await self.life.wait_until(self._has_root)
             self._service = Server(path, services)
-            await self.life.hold(self._service, path, prepare=self._make_directories)
+            await self.life.hold(self._service, path, prepare=self._make_room)
 
     async def keep_registration(self, *, task_status: trio.TaskStatus[trio.CancelScope]) -> None:
         """Keeps the registration's socket, and gives the scope that ends it: it has to outlast the
@@ -192,14 +221,18 @@ class _Registry:
         self._missing = directory
         return False
 
-    def _make_directories(self) -> None:
-        """Makes the directories of plugins that the kubelet did not make, as it would."""
+    def _make_room(self) -> None:
+        """Makes the directories of plugins that the kubelet did not make, as it would, and removes
+        what dead instances left."""
         for directory in (self._paths.plugins, self._paths.ours):
             try:
                 with suppress(FileExistsError):
                     os.mkdir(directory, mode=0o750)
             except OSError as error:
                 raise CannotServe(f"cannot make {directory}: {error.strerror}") from None
+        for path in self._paths.of_any_instance:
+            with suppress(CannotServe):  # somebody serves there, or it is in nobody's way
+                remove_stale(path)
 
     def _registration(self) -> Service:
         info = messages.PluginInfo(

@@ -42,6 +42,10 @@ count as coming back. A device that loads its firmware is away for one to three 
 LOOK_AGAIN_SECONDS = 0.1
 """While waiting for a device: it may settle without becoming another one, which nobody tells."""
 
+OVERRULE_SECONDS = 0.1
+"""Between two looks at specs because somebody wrote one. Two instances find a new device settled
+at different moments, milliseconds apart, and may call it differently until then."""
+
 RETRY = Backoff(base=0.5, ceiling=30.0)
 """Before specs that could not be made right are tried again, and a home that did not answer."""
 
@@ -169,14 +173,14 @@ class ClaimKeeper:
             await self._refresh()
 
     async def follow_files(self, directory: str) -> None:
-        """Puts specs right that somebody removes or edits, while there are any."""
-        while True:
-            await self.holdings.wait_some()
-            with DirectoryWatch(directory) as watch:
-                await self._refresh()  # what happened before there was a watch
-                while self.holdings.prepared:
-                    await watch.changed()
-                    await self._refresh()
+        """Puts specs right that somebody removes or edits, and learns of the claims that another
+        instance prepared or ended. Two that do not see the same yet do not chase each other."""
+        with DirectoryWatch(directory) as watch:
+            await self._refresh()  # what happened before there was a watch
+            while True:
+                await watch.changed()
+                await self._refresh()
+                await trio.sleep(OVERRULE_SECONDS)
 
     async def _refresh(self) -> None:
         if self._inventories.number and not await self.holdings.refresh(self._inventories.get()):
@@ -243,12 +247,19 @@ class ClaimKeeper:
 
     async def _unprepare(self, reference: ClaimReference) -> Refused | None:
         uid = reference.uid
+        failure = await self.holdings.take_over()
         prepared = self.holdings.prepared.get(uid)
-        if prepared is not None:
-            for device in prepared.devices:
-                if not self._is_held_by_another(prepared, device):
+        if failure is None:
+            devices = () if prepared is None else prepared.devices
+            shared = [device for device in devices if self._is_held_by_another(uid, device)]
+            for device in devices:
+                if device not in shared:
                     await self._drivers.give_back(device)
-        failure = await self.holdings.end(uid)
+            failure = await self.holdings.end(uid)
+            for device in shared if failure is None else ():
+                # The other one may have ended at the same time, and left it to this one.
+                if not self._is_held_by_another(uid, device):
+                    await self._drivers.give_back(device)
         if failure is not None:
             log.warning(
                 "claim.release_failed", claim=str(reference), uid=uid, reason=failure.reason
@@ -257,11 +268,11 @@ class ClaimKeeper:
             log.info("claim.released", claim=str(reference), uid=uid)
         return failure
 
-    def _is_held_by_another(self, prepared: Prepared, held: PreparedDevice) -> bool:
+    def _is_held_by_another(self, uid: str, held: PreparedDevice) -> bool:
         return any(
             device.key == held.key
-            for uid, other in self.holdings.prepared.items()
-            if uid != prepared.reference.uid
+            for other in self.holdings.prepared.values()
+            if other.reference.uid != uid
             for device in other.devices
         )
 

@@ -4,9 +4,11 @@ A spec is read by the runtime whenever it starts a container, so it has to be ri
 and above all must never name another device's node. What an event says, and what was read for the
 slice, may be old by then; so each write here is decided on a fresh look.
 
-This file holds the prepared claims and tells of their health. Whatever changes files runs alone,
-in a worker thread, in `sinks.spec_writer`; which claims are to be prepared and when to refresh is
-decided in `sinks.cdi`.
+What is prepared is what the records say, which another instance may have written just now.
+
+This file holds a copy of it, brings that up to date before each decision, and tells of the
+devices' health. Whatever changes files runs alone on this machine, in a worker thread, in
+`sinks.spec_writer`; which claims are to be prepared and when to refresh is decided in `sinks.cdi`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -48,7 +50,7 @@ class Holdings:
         self._prepared: dict[str, Prepared] = {}
         self._sights: dict[str, Mapping[str, Sight]] = {}
         self._unwritten: set[str] = set()
-        self._changed = trio.Event()
+        self._trouble = ""
 
     @property
     def prepared(self) -> Mapping[str, Prepared]:
@@ -57,20 +59,16 @@ class Holdings:
 
     def are_usable(self, uid: str) -> bool:
         """Whether a prepared claim's spec names all its devices as they are now."""
-        return all(sight.is_usable for sight in self._sights[uid].values())
-
-    async def wait_some(self) -> None:
-        """Waits until at least one claim is prepared."""
-        while not self._prepared:
-            await self._changed.wait()
+        sights = self._sights.get(uid)
+        return sights is not None and all(sight.is_usable for sight in sights.values())
 
     async def restore(self) -> None:
         """Takes over what an earlier run left. Nothing of another boot is taken over."""
         async with self._lock:
             try:
-                found = await self._in_thread(self._writer.load)
+                found = await self._alone(self._writer.load, is_up_to_date=True)
             except OSError as error:
-                log.warning("claims.unreadable", reason=str(error))
+                self._tell_trouble(error)
                 return
             self._prepared = {item.reference.uid: item for item in found.prepared}
             for path, reason in found.problems:
@@ -79,7 +77,16 @@ class Holdings:
                 log.info("claims.dropped", uid=uid, reason="not of this boot, or not certain")
             if self._prepared:
                 log.info("claims.restored", prepared=len(self._prepared))
-            self._tell_change()
+            self._watch()
+
+    async def take_over(self) -> Refused | None:
+        """Brings `prepared` up to date; why it could not be done, if it could not."""
+        async with self._lock:
+            try:
+                await self._alone(lambda: None)
+            except OSError as error:
+                return Refused(reason=f"{error.filename} cannot be read: {_why(error)}")
+            return None
 
     async def hold(self, claim: Claim, node: str) -> Prepared | Refused | Conflict:
         """Prepares a claim's devices, all or none; changes nothing unless it returns `Prepared`.
@@ -91,8 +98,8 @@ class Holdings:
         uid = claim.reference.uid
         async with self._lock:
             try:
-                outcome = await self._in_thread(
-                    lambda: self._writer.hold(claim, node, self._prepared)
+                outcome = await self._alone(
+                    lambda: self._writer.hold(claim, node, self._prepared), make=True
                 )
             except OSError as error:
                 return Refused(
@@ -103,7 +110,7 @@ class Holdings:
             self._prepared[uid] = outcome.prepared
             self._sights[uid] = outcome.sights
             self._unwritten.discard(uid)
-            self._tell_change()
+            self._watch()
             self._tell_health()
             return outcome.prepared
 
@@ -111,7 +118,7 @@ class Holdings:
         """Removes all that a claim left; why it could not, if it could not."""
         async with self._lock:
             try:
-                await self._in_thread(lambda: self._files.remove(uid))
+                await self._alone(lambda: self._files.remove(uid))
             except OSError as error:
                 return Refused(
                     reason=f"{self._file(error, uid)} could not be removed: {_why(error)}"
@@ -119,7 +126,7 @@ class Holdings:
             self._prepared.pop(uid, None)
             self._sights.pop(uid, None)
             self._unwritten.discard(uid)
-            self._tell_change()
+            self._watch()
             self._tell_health()
             return None
 
@@ -133,20 +140,28 @@ class Holdings:
             It may never come to know of it, if the device is as before in the end.
         """
         async with self._lock:
-            doubtful = [uid for uid in self._prepared if self._is_doubtful(uid, inventory)]
-            if doubtful:
-                announced, number = dict(self._nodes.announced), self._nodes.number
-                claims = [self._prepared[uid] for uid in doubtful]
-                done = await self._in_thread(
-                    lambda: self._writer.rewrite(claims, inventory, announced)
+            announced, number = dict(self._nodes.announced), self._nodes.number
+            doubtful: list[str] = []
+
+            def work() -> Mapping[str, Rewritten]:
+                doubtful.extend(
+                    uid for uid in self._prepared if self._is_doubtful(uid, inventory, announced)
                 )
-                self._take(doubtful, done)
-                self._watch()
-                self._nodes.forget(self._own_paths(done), number)
+                claims = [self._prepared[uid] for uid in doubtful]
+                return self._writer.rewrite(claims, inventory, announced) if claims else {}
+
+            try:
+                done = await self._alone(work)
+            except OSError as error:
+                self._tell_trouble(error)
+                return not self._prepared
+            self._take(doubtful, done)
+            self._watch()
+            self._nodes.forget(self._own_paths(done), number)
             self._tell_health()
             return not self._unwritten and all(self._is_known(u, inventory) for u in doubtful)
 
-    def _is_doubtful(self, uid: str, inventory: Inventory) -> bool:
+    def _is_doubtful(self, uid: str, inventory: Inventory, announced: Mapping[str, str]) -> bool:
         return (
             uid not in self._sights
             or uid in self._unwritten
@@ -154,7 +169,7 @@ class Holdings:
             or not self.are_usable(uid)
             or not self._is_known(uid, inventory)
             # Its own return, or another device's arrival: that may be told before its removal is.
-            or any(path in self._nodes.announced for path in self._paths(uid))
+            or any(path in announced for path in self._paths(uid))
             or not self._files.is_as_written(uid)
         )
 
@@ -193,17 +208,10 @@ class Holdings:
                     nodes=[node.path for s in result.sights.values() for node in s.nodes],
                 )
 
-    def _tell_change(self) -> None:
-        """Says that other claims are prepared now, and which paths are to be watched.
-
-        Those of devices that are there too: between the moment that one leaves and the moment
-        that this is known, another may come with its path.
-        """
-        self._changed.set()
-        self._changed = trio.Event()
-        self._watch()
-
     def _watch(self) -> None:
+        """Says which paths are to be watched. Those of devices that are there too: between the
+        moment that one leaves and the moment that this is known, another may come with its
+        path."""
         self._nodes.watch(path for uid in self._prepared for path in self._paths(uid))
 
     def _tell_health(self) -> None:
@@ -220,10 +228,50 @@ class Holdings:
         """The file that an error is about."""
         return printable(str(error.filename or self._files.spec_path(uid)))
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await trio.to_thread.run_sync(
-            work, thread_name="liken-claims", limiter=self._threads
+    def _tell_trouble(self, error: OSError) -> None:
+        """Says why nothing could be done, once for each reason."""
+        reason = str(error)
+        if reason != self._trouble:
+            log.warning("claims.unreadable", reason=reason)
+        self._trouble = reason
+
+    async def _alone(
+        self, work: Callable[[], T], *, make: bool = False, is_up_to_date: bool = False
+    ) -> T:
+        """Does something in the worker thread that looks at files or changes them, while no other
+        instance does, and first brings up to date what is prepared.
+
+        Args:
+            work: raises OSError.
+            make: see `RecordFiles.alone`.
+            is_up_to_date: the work itself finds what is prepared.
+        """
+
+        def run() -> T:
+            with self._files.records.alone(make=make):
+                # Whoever gave up meanwhile may have asked another instance for the opposite.
+                trio.from_thread.check_cancelled()
+                if not is_up_to_date:
+                    self._take_over()
+                return work()
+
+        found = await trio.to_thread.run_sync(
+            run, thread_name="liken-claims", limiter=self._threads
         )
+        self._trouble = ""
+        return found
+
+    def _take_over(self) -> None:
+        """Runs in the worker thread; what the others may be reading is exchanged, not changed."""
+        found, broken = self._files.records.take_over(self._prepared, self._files.has_spec)
+        for path, reason in broken:
+            log.warning("claims.broken_file", path=path, reason=reason)
+        if found is self._prepared:
+            return
+        same = {uid for uid, item in found.items() if item == self._prepared.get(uid)}
+        self._sights = {uid: seen for uid, seen in self._sights.items() if uid in same}
+        self._unwritten = {uid for uid in self._unwritten if uid in found}
+        self._prepared = dict(found)
 
 
 def _why(error: OSError) -> str:

@@ -5,33 +5,38 @@ devices are gone. It notices a file that is written or renamed within the direct
 other endings alone. At a boot the directory is empty, and the numbers in anything older are
 somebody else's.
 
-This file writes specs (`liken.sh-<uid>.json`) and, in a directory that no runtime reads, records
-(`<uid>.json`), each under a name that no reader takes for a spec until it is whole. It reads them
-back at a start and sets aside what cannot be read. It touches no file that has another name, or
-holds a spec of another kind. What is in a spec is decided in `core.plan.cdi`, in a record in
-`core.model.claim_record`; how one file is written is said in `sinks.whole_files`.
+This file writes specs (`liken.sh-<uid>.json`), each under a name that no reader takes for a spec
+until it is whole. It reads them back at a start, with the records, and sets aside what cannot be
+read. It touches no file that has another name, or holds a spec of another kind. What is in a spec
+is decided in `core.plan.cdi`; records are in `sinks.record_files`; how one file is written is said
+in `sinks.whole_files`.
 """
 
-import contextlib
 import json
 import os
 from dataclasses import dataclass, field
 
-from liken_events.core.model import claim_record
 from liken_events.core.model.claims import ClaimReference
 from liken_events.core.model.prepared import Prepared
-from liken_events.core.model.reading import ReadingError
 from liken_events.core.plan.cdi import KIND, device_names
-from liken_events.sinks.whole_files import read, remove, replace, set_aside, signature
+from liken_events.sinks.record_files import RecordFiles
+from liken_events.sinks.whole_files import (
+    Signature,
+    draft_name,
+    names,
+    read,
+    remove,
+    remove_drafts,
+    replace,
+    set_aside,
+    signature,
+)
 
 PREFIX = "liken.sh-"
 ENDING = ".json"
-TEMPORARY = ".tmp"
 
 SPEC_MODE = 0o644
 """Rootless podman reads specs as the user."""
-
-RECORD_MODE = 0o600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,19 +59,23 @@ class Found:
 
 
 class SpecFiles:
-    """The files of all prepared claims. Methods block; one at a time may write.
+    """The files of all prepared claims. Methods block; who writes has to be alone, see
+    `RecordFiles.alone`.
 
     Args:
         cdi: the directory that runtimes read.
         records: the directory of our records.
         boot: id of this boot.
+
+    Attributes:
+        records: the records.
     """
 
     def __init__(self, *, cdi: str, records: str, boot: str) -> None:
+        self.records = RecordFiles(records, boot)
         self._cdi = cdi
-        self._records = records
-        self._boot = boot
-        self._written: dict[str, tuple[str, tuple[int, int, int]]] = {}
+        self._known: dict[str, tuple[str, Signature]] = {}
+        self._written: dict[str, Signature] = {}
 
     def spec_path(self, uid: str) -> str:
         """Where a claim's spec is."""
@@ -79,24 +88,19 @@ class SpecFiles:
         Raises:
             OSError: a directory that is there cannot be read.
         """
-        self._sweep()
+        for directory in (self._cdi, self.records.directory):
+            remove_drafts(directory)
         prepared: dict[str, Prepared] = {}
         broken: list[tuple[str, str]] = []
         outdated: list[str] = []
         stuck: dict[str, tuple[str, str]] = {}
-        for name in _names(self._records, "", ENDING):
-            path = os.path.join(self._records, name)
+        for uid in self.records.uids():
             try:
-                claim, boot = claim_record.from_json(read(path))
-                if claim.reference.uid + ENDING != name:
-                    raise ReadingError("it is the record of another claim")
-                if not claim.devices:
-                    raise ReadingError("it holds no device")
+                claim, is_current = self.records.read(uid)
             except (OSError, ValueError) as error:
-                broken.append((set_aside(path), str(error)))
+                broken.append((set_aside(self.records.path(uid)), str(error)))
                 continue
-            uid = claim.reference.uid
-            if boot == self._boot:
+            if is_current:
                 prepared[uid] = claim
                 continue
             try:
@@ -105,18 +109,18 @@ class SpecFiles:
             except OSError as error:
                 stuck[uid] = str(error.filename), error.strerror or str(error)
         orphans: dict[str, tuple[str, ...]] = {}
-        for name in _names(self._cdi, PREFIX, ENDING):
+        for name in names(self._cdi, PREFIX, ENDING):
             uid = name.removeprefix(PREFIX).removesuffix(ENDING)
             path = os.path.join(self._cdi, name)
             if not ClaimReference(namespace="", name="", uid=uid).is_valid or uid in stuck:
                 continue
             try:
-                names = _devices(read(path))
+                devices = _devices(read(path))
             except (OSError, ValueError) as error:
                 broken.append((set_aside(path), str(error)))
                 continue
-            if names is not None and uid not in prepared:
-                orphans[uid] = device_names(uid, names)
+            if devices is not None and uid not in prepared:
+                orphans[uid] = device_names(uid, devices)
         return Found(
             prepared=tuple(prepared.values()),
             orphans=orphans,
@@ -133,14 +137,14 @@ class SpecFiles:
             OSError: the records may not be read by this user.
         """
         found = []
-        for name in _names(self._records, "", ENDING):
+        for uid in self.records.uids():
             try:
-                claim, boot = claim_record.from_json(read(os.path.join(self._records, name)))
+                claim, is_current = self.records.read(uid)
             except PermissionError:
                 raise
             except (OSError, ValueError):
                 continue
-            if boot == self._boot:
+            if is_current:
                 found.append(claim)
         return tuple(found)
 
@@ -151,10 +155,19 @@ class SpecFiles:
         except (OSError, ValueError):
             return None
 
+    def has_spec(self, uid: str) -> bool:
+        """Whether a claim has a spec, whatever it says."""
+        return signature(self.spec_path(uid)) is not None
+
     def is_as_written(self, uid: str) -> bool:
-        """Whether a claim's spec is still the very file that was written."""
-        known = self._written.get(uid)
+        """Whether a claim's spec is still the very file that was last written or found right."""
+        known = self._known.get(uid)
         return known is not None and signature(self.spec_path(uid)) == known[1]
+
+    def says_of_another(self, uid: str, text: str | None) -> bool:
+        """Whether a claim's spec says this, and it was not written here."""
+        is_ours = signature(self.spec_path(uid)) == self._written.get(uid)
+        return not is_ours and self.read_spec(uid) == text
 
     def write_spec(self, uid: str, text: str) -> bool:
         """Makes a claim's spec say this. A file that says so already is left alone: same inode,
@@ -164,30 +177,18 @@ class SpecFiles:
             OSError: it could not be; what was there is still there.
         """
         path = self.spec_path(uid)
-        known = self._written.get(uid)
-        if known is None or known[0] != text or signature(path) != known[1]:
-            if self.read_spec(uid) != text:
-                draft = f".{PREFIX}{uid}{TEMPORARY}"
-                replace(path, draft, text, mode=SPEC_MODE, directory_mode=0o755)
-                self._remember(uid, text, path)
-                return True
-            self._remember(uid, text, path)
-        return False
-
-    def write_record(self, prepared: Prepared) -> None:
-        """Writes a claim's record.
-
-        Raises:
-            OSError: it could not be written; what was there is still there.
-        """
-        uid = prepared.reference.uid
-        text = claim_record.to_json(prepared, self._boot)
-        draft = f".{PREFIX}{uid}{TEMPORARY}"
-        replace(self._record(uid), draft, text, mode=RECORD_MODE, directory_mode=0o700)
-
-    def remove_record(self, uid: str) -> None:
-        """Removes a claim's record alone. Raises OSError."""
-        remove(self._record(uid))
+        known = self._known.get(uid)
+        if known is not None and known[0] == text and self.is_as_written(uid):
+            return False
+        is_written = self.read_spec(uid) != text
+        if is_written:
+            replace(path, draft_name(uid), text, mode=SPEC_MODE, directory_mode=0o755)
+        found = signature(path)
+        if found is not None:
+            self._known[uid] = text, found
+            if is_written:
+                self._written[uid] = found
+        return is_written
 
     def remove(self, uid: str) -> None:
         """Removes a claim's spec, then its record; what is not there is removed already.
@@ -199,23 +200,9 @@ class SpecFiles:
             OSError: one of them could not be removed.
         """
         remove(self.spec_path(uid))
+        self._known.pop(uid, None)
         self._written.pop(uid, None)
-        remove(self._record(uid))
-
-    def _record(self, uid: str) -> str:
-        return os.path.join(self._records, uid + ENDING)
-
-    def _remember(self, uid: str, text: str, path: str) -> None:
-        written = signature(path)
-        if written is not None:
-            self._written[uid] = text, written
-
-    def _sweep(self) -> None:
-        """Removes what a killed run was just writing."""
-        for directory in (self._cdi, self._records):
-            for name in _names(directory, "." + PREFIX, TEMPORARY):
-                with contextlib.suppress(OSError):
-                    os.unlink(os.path.join(directory, name))
+        self.records.remove(uid)
 
 
 def boot_id(proc: str = "/proc") -> str:
@@ -225,19 +212,6 @@ def boot_id(proc: str = "/proc") -> str:
             return file.read().strip()
     except (OSError, UnicodeDecodeError):
         return ""
-
-
-def _names(directory: str, start: str, end: str) -> list[str]:
-    try:
-        names = os.listdir(directory)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    hidden = start.startswith(".")
-    return sorted(
-        name
-        for name in names
-        if name.startswith(start) and name.endswith(end) and (hidden or not name.startswith("."))
-    )
 
 
 def _devices(text: str) -> list[str] | None:

@@ -119,7 +119,7 @@ class SpecWriter:
                 item = self._adopt(uid, names)
                 if item is not None:
                     prepared.append(item)
-                    self._files.write_record(item)
+                    self._files.records.write(item)
                 else:
                     self._files.remove(uid)
                     dropped.append(uid)
@@ -184,15 +184,15 @@ class SpecWriter:
             devices.append(found)
             sights[found.name] = self.sight(found, judgement)
         prepared = Prepared(reference=claim.reference, devices=tuple(devices))
-        self._files.write_record(prepared)
+        self._files.records.write(prepared)
         try:
             written = self._files.write_spec(uid, spec(prepared, sights, _nobody) or "")
         except OSError:
             with contextlib.suppress(OSError):
                 if old is None:
-                    self._files.remove_record(uid)
+                    self._files.records.remove(uid)
                 else:
-                    self._files.write_record(old)
+                    self._files.records.write(old)
             raise
         return Rewritten(prepared=prepared, sights=sights, is_written=written)
 
@@ -204,6 +204,7 @@ class SpecWriter:
 
         A device that is there again counts as away until it has settled, which is when the
         inventory knows it so: half of its nodes would start a container that lacks the others.
+        Another instance may know it earlier: what it wrote stays if it is what is seen here.
 
         Args:
             claims: prepared ones.
@@ -219,14 +220,19 @@ class SpecWriter:
                 for device in prepared.devices:
                     if device.key not in seen:
                         seen[device.key] = self._looks.at(device.key)
+                fresh = {d.name: self.sight(d, seen[d.key]) for d in prepared.devices}
                 sights = {
-                    device.name: self._settled(device, seen[device.key], inventory)
+                    device.name: self._settled(device, fresh[device.name], inventory)
                     for device in prepared.devices
                 }
+                if sights != fresh and self._files.says_of_another(
+                    uid, spec(refreshed(prepared, fresh), fresh, owner)
+                ):
+                    sights = fresh
                 new = refreshed(prepared, sights)
                 written = self._files.write_spec(uid, spec(new, sights, owner) or "")
                 if new != prepared:
-                    self._files.write_record(new)
+                    self._files.records.write(new)
             except OSError as error:
                 log.warning(
                     "claim.refresh_failed", claim=str(prepared.reference), reason=str(error)
@@ -235,10 +241,7 @@ class SpecWriter:
             done[uid] = Rewritten(prepared=new, sights=sights, is_written=written)
         return done
 
-    def _settled(
-        self, device: PreparedDevice, judgement: Judgement | None, inventory: Inventory
-    ) -> Sight:
-        sight = self.sight(device, judgement)
+    def _settled(self, device: PreparedDevice, sight: Sight, inventory: Inventory) -> Sight:
         if not sight.is_usable or sight == self.sight(device, inventory.judgement(device.key)):
             return sight
         return Sight(presence=Presence.AWAY, found=sight.found)

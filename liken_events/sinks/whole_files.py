@@ -6,11 +6,12 @@ A directory that cannot be written refuses a removal before it looks whether the
 remove.
 
 This file reads, writes and removes single files so that each step may be the last one. Which files
-there are is decided in `sinks.spec_files`.
+there are is decided in `sinks.spec_files` and `sinks.record_files`.
 """
 
 import contextlib
 import os
+from typing import TypeAlias
 
 ASIDE = ".broken"
 """What is put behind the name of a file that cannot be read: kept for a look, and read by
@@ -18,6 +19,14 @@ nobody."""
 
 LONGEST = 1 << 20
 """Characters of a file of ours at most: a claim has 32 devices, and a device some dozen nodes."""
+
+PRIVATE_MODE = 0o700
+"""Of a directory that is for the agent alone."""
+
+Signature: TypeAlias = tuple[int, int, int]
+"""What changes with every write of a file."""
+
+_DRAFT_START, _DRAFT_END = ".liken.sh-", ".tmp"
 
 
 def read(path: str) -> str:
@@ -32,6 +41,41 @@ def read(path: str) -> str:
     if len(text) > LONGEST:
         raise ValueError("it is too long to be ours")
     return text
+
+
+def names(directory: str, start: str, end: str) -> list[str]:
+    """The names in a directory that begin and end so, sorted; hidden ones if the beginning is
+    hidden. Raises OSError if it is there and cannot be read."""
+    try:
+        found = os.listdir(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    hidden = start.startswith(".")
+    return sorted(
+        name
+        for name in found
+        if name.startswith(start) and name.endswith(end) and (hidden or not name.startswith("."))
+    )
+
+
+def draft_name(uid: str) -> str:
+    """The name of a claim's file while it is written. No reader takes it for a spec."""
+    return f"{_DRAFT_START}{uid}{_DRAFT_END}"
+
+
+def remove_drafts(directory: str) -> None:
+    """Removes what a killed run was just writing. Nobody else may be writing there."""
+    for name in names(directory, _DRAFT_START, _DRAFT_END):
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(directory, name))
+
+
+def make_directory(path: str, mode: int) -> None:
+    """Makes a directory of this mode, whatever the umask is; one that is there stays as it is.
+    Raises OSError."""
+    if not os.path.isdir(path):
+        os.makedirs(path, exist_ok=True)
+        os.chmod(path, mode)
 
 
 def replace(path: str, temporary: str, text: str, *, mode: int, directory_mode: int) -> None:
@@ -52,9 +96,7 @@ def replace(path: str, temporary: str, text: str, *, mode: int, directory_mode: 
     draft = os.path.join(directory, temporary)
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        if not os.path.isdir(directory):
-            os.makedirs(directory, exist_ok=True)
-            os.chmod(directory, directory_mode)
+        make_directory(directory, directory_mode)
         try:
             with open(os.open(draft, flags, mode), "w", encoding="utf-8") as file:
                 os.fchmod(file.fileno(), mode)
@@ -94,8 +136,8 @@ def set_aside(path: str) -> str:
     return path + ASIDE
 
 
-def signature(path: str) -> tuple[int, int, int] | None:
-    """What changes with every write of a file; None if there is no such file."""
+def signature(path: str) -> Signature | None:
+    """A file's inode, time and size; None if there is no such file."""
     try:
         found = os.stat(path, follow_symlinks=False)
     except OSError:

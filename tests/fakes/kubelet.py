@@ -123,11 +123,18 @@ class Kubelet:
         for directory in (self.registry, self.root / "plugins"):
             directory.mkdir(mode=0o750, parents=True, exist_ok=True)
 
-    async def plugin(self) -> Plugin:
-        """Our driver, once it is registered and connected."""
-        path = str(self.registration_socket)
+    async def plugin(self, instance: str = "") -> Plugin:
+        """Our driver, or this instance of it, once it is registered and connected."""
+        name = f"liken.sh-{instance}-reg.sock" if instance else "liken.sh-reg.sock"
+        path = str(self.registry / name)
         await until(lambda: path in self.plugins and self.plugins[path].is_connected)
         return self.plugins[path]
+
+    def called(self) -> Plugin:
+        """The one of all registered instances that is called now: the newest that is connected;
+        none if there is no plugin."""
+        every = list(self.plugins.values())
+        return [*every[-1:], *(plugin for plugin in every if plugin.is_connected)][-1]
 
     async def _live(self, started: Callable[[], None]) -> None:
         self.make_directories()

@@ -11,7 +11,7 @@ import trio
 
 from liken_events.core.model.claims import DeviceHealth
 from liken_events.latest import Latest
-from liken_events.servers.registry import serve
+from liken_events.servers.registry import KubeletPaths, serve
 from tests.fakes.claim_keeper import Keeper
 from tests.fakes.kubelet import Kubelet
 
@@ -21,14 +21,16 @@ Health = Latest[tuple[DeviceHealth, ...]]
 
 
 @asynccontextmanager
-async def serving(root: Path, health: Health | None = None) -> AsyncIterator[Keeper]:
+async def serving(
+    root: Path, health: Health | None = None, *, instance: str = ""
+) -> AsyncIterator[Keeper]:
     """Our servers, for the kubelet whose directory is `root`; stopped at the end of the block."""
     keeper = Keeper()
     newest: Health = Latest() if health is None else health
 
     async def run(*, task_status: trio.TaskStatus[None]) -> None:
         await serve(
-            kubelet_dir=str(root),
+            paths=KubeletPaths.below(str(root), instance),
             node=NODE,
             claims=keeper,
             health=newest,

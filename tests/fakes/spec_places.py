@@ -34,7 +34,7 @@ class Place:
 
     def write(self, *claims: Prepared) -> None:
         for claim in claims:
-            self.files.write_record(claim)
+            self.files.records.write(claim)
             self.files.write_spec(claim.reference.uid, text_of(claim))
 
     def spec(self, uid: str = UID) -> Path:

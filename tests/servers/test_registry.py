@@ -13,7 +13,7 @@ from structlog.typing import EventDict
 from liken_events._generated import pluginregistration_pb2 as messages
 from liken_events.latest import Latest
 from liken_events.servers import socket_life
-from liken_events.servers.registry import KubeletPaths, check_paths, serve
+from liken_events.servers.registry import KubeletPaths, serve
 from liken_events.unix_socket import PathTooLong
 from tests.fakes.claim_keeper import Keeper
 from tests.fakes.grpc_calls import dial
@@ -228,7 +228,7 @@ async def test_a_live_instance_is_left_alone_until_it_ends(
             nursery.start_soon(
                 partial(
                     serve,
-                    kubelet_dir=str(kubelet.root),
+                    paths=KubeletPaths.below(str(kubelet.root)),
                     node="node-1",
                     claims=newer,
                     health=Latest(),
@@ -295,23 +295,20 @@ LONGEST_ROOT = "/" + "r" * 71
 
 @pytest.mark.parametrize("root", ["/var/lib/kubelet", "/var/snap/k8s/common/var/lib/kubelet"])
 def test_the_usual_directories_are_short_enough(root: str) -> None:
-    check_paths(root)
     paths = KubeletPaths.below(root)
     assert paths.service == f"{root}/plugins/liken.sh/dra.sock"
     assert paths.registration == f"{root}/plugins_registry/liken.sh-reg.sock"
 
 
-async def test_a_directory_that_is_too_long_is_refused_at_the_start() -> None:
-    check_paths(LONGEST_ROOT)
+def test_a_directory_that_is_too_long_is_refused_at_the_start() -> None:
+    KubeletPaths.below(LONGEST_ROOT)
     too_long = LONGEST_ROOT + "r"
     with pytest.raises(PathTooLong) as caught:
-        check_paths(too_long)
+        KubeletPaths.below(too_long)
     assert str(caught.value) == (
         f"--kubelet-dir: the socket path {too_long}/plugins_registry/liken.sh-reg.sock has "
         "108 bytes, and the kernel takes 107; name a shorter directory"
     )
-    with pytest.raises(PathTooLong):
-        await serve(kubelet_dir=too_long, node="node-1", claims=Keeper(), health=Latest())
 
 
 def test_the_kubelet_is_told_an_absolute_path(

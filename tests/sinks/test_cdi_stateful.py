@@ -1,4 +1,5 @@
-"""Hardware and claims that come and go in any order, with an agent that is killed at any moment.
+"""Hardware and claims that come and go in any order, with two agents of which either is called and
+killed at any moment.
 
 After each step with a refresh each spec is compared with what the machine has, by rules of its own
 that are shorter than the agent's.
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from liken_events.core.model.claims import ClaimReference, Refused
+from liken_events.core.model.prepared import Prepared
 from liken_events.core.model.snapshot import Device, Key, Node
 from liken_events.simulate.tree import MachineTree
 from tests.fakes.cdi_rules import complaints
@@ -48,9 +50,11 @@ def name(slot: int) -> str:
 
 
 class Life(RuleBasedStateMachine):
-    """One machine, and its agents one after the other.
+    """One machine with two agents, each of which is started again and again.
 
     Attributes:
+        kept: the agent that is called now.
+        other: the other one, which does nothing until its turn.
         held: what the kubelet was told is prepared: uid to slot to model.
         fresh: whether the specs were refreshed since the machine changed.
         known: the paths that each held device had when it was last there.
@@ -61,6 +65,7 @@ class Life(RuleBasedStateMachine):
         self.root = tempfile.mkdtemp()
         self.tree = MachineTree.build(machine([]), f"{self.root}/machine", clutter=False)
         self.kept = Keeping(self.tree, self.root)
+        self.other = self.kept.anew()
         os.mkdir(self.kept.cdi)
         self.foreign = Path(self.kept.cdi, "vendor.json")
         self.foreign.write_text("not ours")
@@ -70,7 +75,7 @@ class Life(RuleBasedStateMachine):
         self.boots = 1
         self.fresh = False
         self.known: dict[tuple[str, str], set[str]] = {}
-        self.start_anew()
+        self.start_both_anew()
         for slot, model in zip(SLOTS, sorted(MODELS), strict=False):
             self.hardware("plug", slot, model, 0, seen=True)
             self.call("prepare", CLAIMS[slot], [slot])
@@ -94,7 +99,7 @@ class Life(RuleBasedStateMachine):
     @property
     def left(self) -> set[str]:
         """Of the ttys of held devices that are away, and that nobody else has."""
-        prepared = self.kept.holdings.prepared.values()
+        prepared = self.prepared.values()
         held = [device for item in prepared for device in item.devices]
         paths = {node.path for device in held for node in device.nodes if node.subsystem == "tty"}
         return paths - self.paths
@@ -151,9 +156,16 @@ class Life(RuleBasedStateMachine):
             os.makedirs(self.tree.sys + place)
             Path(f"{self.tree.sys}{place}/uevent").write_text(f"DEVNAME={path[5:]}\n")
             self.virtual.add(path)
-            self.kept.nodes.announce(path, place)
+            for kept in (self.kept, self.other):
+                kept.nodes.announce(path, place)
 
-    # What the agent is asked.
+    # What the agents are asked.
+
+    @rule()
+    def exchange(self) -> None:
+        """The kubelet calls the other one from now on, whose loop has heard of all hardware."""
+        self.exchange_agents()
+        self.kept.look()
 
     @rule(what=st.sampled_from(["prepare"] * 4 + ["unprepare"]), uid=claims, wanted=several)
     def call(self, what: str, uid: str, wanted: list[int]) -> None:
@@ -227,12 +239,23 @@ class Life(RuleBasedStateMachine):
         self.kept.look()
         self.fresh = False
 
+    def start_both_anew(self) -> None:
+        """One after the other."""
+        for _ in range(2):
+            self.exchange_agents()
+            self.start_anew()
+
+    def exchange_agents(self) -> None:
+        self.kept, self.other = self.other, self.kept
+        self.fresh = False
+
     def boot(self) -> None:
         """All numbers are others now. The directories are on a disk, so the files are there."""
         self.boots += 1
         self.kept = self.kept.anew(boot=f"boot-{self.boots}")
+        self.other = self.kept.anew()
         self.held.clear()
-        self.start_anew()
+        self.start_both_anew()
         assert os.listdir(self.kept.cdi) == ["vendor.json"]
         assert not os.path.isdir(self.kept.records) or os.listdir(self.kept.records) == []
 
@@ -280,12 +303,17 @@ class Life(RuleBasedStateMachine):
 
     # For short.
 
+    @property
+    def prepared(self) -> dict[str, Prepared]:
+        """What is prepared, whichever agent did it."""
+        return {item.reference.uid: item for item in self.kept.files.peek()}
+
     def reference(self, uid: str) -> ClaimReference:
         return ClaimReference(namespace="default", name=f"c{uid[:8]}", uid=uid)
 
     def claim(self, uid: str, wanted: Sequence[int]) -> tuple[ClaimReference, list[str]]:
         """What is allocated to a claim stays so while it is prepared."""
-        item = self.kept.holdings.prepared.get(uid)
+        item = self.prepared.get(uid)
         there = [slot for slot in wanted if key(slot) in self.devices] or wanted
         names = [d.name for d in item.devices] if item else [name(slot) for slot in there]
         reference = self.reference(uid)
@@ -295,7 +323,7 @@ class Life(RuleBasedStateMachine):
 
     def may_prepare(self, uid: str, names: Sequence[str]) -> bool:
         """Whether all devices are there and free."""
-        prepared = self.kept.holdings.prepared
+        prepared = self.prepared
         if any(
             device.name in names
             for other, item in prepared.items() if other != uid

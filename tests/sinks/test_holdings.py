@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import trio
-import trio.testing
 
 from liken_events.core.model.claims import Allocated, Claim, ClaimReference, DeviceHealth
 from liken_events.core.model.prepared import Prepared
@@ -292,12 +290,3 @@ async def test_paths_of_what_is_held_are_watched(kept: Keeping) -> None:
     kept.nodes.announce("/dev/ttyUSB4", "/devices/virtual/x")
     await kept.holdings.end(UID)
     assert kept.nodes.announced == {}
-
-
-async def test_one_may_wait_for_the_first_claim(kept: Keeping) -> None:
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(kept.holdings.wait_some)
-        await trio.testing.wait_all_tasks_blocked()
-        assert len(nursery.child_tasks) == 1
-        await held(kept, STICK_NAME)
-    await kept.holdings.wait_some()

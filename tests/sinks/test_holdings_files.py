@@ -158,9 +158,17 @@ async def test_a_directory_that_cannot_be_read_is_told_and_not_the_end(
     kept: Keeping, logs: list[EventDict], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(path: str) -> list[str]:
-        raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        if path == kept.records:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return []
 
-    monkeypatch.setattr(kept.files, "_sweep", lambda: broken(kept.cdi))
-    await kept.holdings.restore()
-    assert [line["event"] for line in logs] == ["claims.unreadable"]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "listdir", broken)
+        await kept.holdings.restore()
+        assert [line["event"] for line in logs] == ["claims.unreadable"]
+        assert await kept.refresh(), "there is nothing to be done again"
+        assert len(logs) == 1, "it is said once"
+        cannot = await kept.holdings.hold(claim(STICK_NAME), NODE)
+        assert isinstance(cannot, Refused)
+        assert cannot.reason == f"{kept.records} could not be written: Input/output error"
     await held(kept, STICK_NAME)

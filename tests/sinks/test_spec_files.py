@@ -137,8 +137,8 @@ def test_a_spec_that_was_removed_and_its_record_not_is_seen_to_be_missing(place:
 
 def test_a_record_can_be_removed_alone(place: Place) -> None:
     place.write(CLAIM)
-    place.files.remove_record(UID)
-    place.files.remove_record(UID)
+    place.files.records.remove(UID)
+    place.files.records.remove(UID)
     assert place.names == [place.spec().name]
 
 

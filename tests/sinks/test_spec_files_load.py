@@ -45,7 +45,7 @@ def test_one_that_cannot_be_removed_keeps_no_other_from_being_found(place: Place
     place.spec().unlink()
     place.spec().mkdir()
     files = place.anew("boot-2")
-    files.write_record(OTHERS)
+    files.records.write(OTHERS)
     found = files.load()
     assert found.prepared == (OTHERS,)
     assert [path for path, _ in found.stuck] == [str(place.spec())]
@@ -201,7 +201,7 @@ def test_a_look_from_outside_that_is_not_allowed_says_so(
     def forbidden(path: str) -> str:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
-    monkeypatch.setattr("liken_events.sinks.spec_files.read", forbidden)
+    monkeypatch.setattr("liken_events.sinks.record_files.read", forbidden)
     with pytest.raises(PermissionError):
         place.files.peek()
 

@@ -7,24 +7,13 @@ import re
 import yaml
 
 import liken_events
-from tests.cluster.real.client import RESOURCE, Client, Object
+from tests.cluster.real.client import Client, Object
 from tests.cluster.real.images import BUSYBOX
+from tests.cluster.real.objects import collection
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(liken_events.__file__)))
 
 BLOCK = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
-COLLECTIONS = {
-    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
-    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-    "DeviceClass": f"{RESOURCE}/deviceclasses",
-    "Namespace": "/api/v1/namespaces",
-    "Pod": "/api/v1/namespaces/{namespace}/pods",
-    "ResourceClaim": f"{RESOURCE}/namespaces/{{namespace}}/resourceclaims",
-    "ResourceClaimTemplate": f"{RESOURCE}/namespaces/{{namespace}}/resourceclaimtemplates",
-    "ServiceAccount": "/api/v1/namespaces/{namespace}/serviceaccounts",
-}
-"""Where objects of a kind are in the API."""
 
 
 class Documented:
@@ -84,7 +73,6 @@ def apply(client: Client, body: Object, namespace: str = "default") -> str:
         body: the object.
         namespace: for one that is in some and does not say in which.
     """
-    metadata = body["metadata"]
-    collection = COLLECTIONS[body["kind"]].format(namespace=metadata.get("namespace", namespace))
-    client.create(collection, body)
-    return f"{collection}/{metadata['name']}"
+    path = collection(body, namespace)
+    client.create(path, body)
+    return f"{path}/{body['metadata']['name']}"

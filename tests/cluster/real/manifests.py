@@ -6,25 +6,11 @@ import yaml
 
 from tests.cluster.real.agents import ROOT
 from tests.cluster.real.client import PATCHES, Client, Object
+from tests.cluster.real.objects import collection
 
 DIRECTORY = f"{ROOT}/packaging/kustomize"
 
 NAMESPACE = "liken-events"
-
-COLLECTIONS = {
-    "Namespace": "/api/v1/namespaces",
-    "ServiceAccount": f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts",
-    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
-    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-    "ValidatingAdmissionPolicy": (
-        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
-    ),
-    "ValidatingAdmissionPolicyBinding": (
-        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
-    ),
-    "DaemonSet": f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets",
-}
-"""Where objects of a kind are."""
 
 
 def read(name: str) -> list[dict[str, Any]]:
@@ -46,7 +32,7 @@ def apply(client: Client, name: str, **query: str) -> list[Object]:
     return [
         client.request(
             "PATCH",
-            f"{COLLECTIONS[body['kind']]}/{body['metadata']['name']}",
+            f"{collection(body, NAMESPACE)}/{body['metadata']['name']}",
             body,
             content_type=PATCHES["apply"],
             query=query,

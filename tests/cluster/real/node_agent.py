@@ -71,11 +71,12 @@ class NodeAgent:
         return [line for line in self.log if line["event"] == event]
 
     def start(self) -> None:
-        """Starts a process, beside an older one if that runs: then it waits for its sockets."""
+        """Starts a process, beside an older one if that runs: then the kubelet knows both."""
         tree = self._machine.tree
+        name = f"agent-{len(self._processes) + 1}"
         line = [
             *(sys.executable, "-m", "liken_events", "run", "--cluster=kubernetes"),
-            *(f"--node-name={self._node.name}", f"--sys-root={tree.sys}"),
+            *(f"--node-name={self._node.name}", f"--instance={name}", f"--sys-root={tree.sys}"),
             *(f"--proc-root={tree.proc}", f"--pci-ids={tree.pci_ids}"),
             *("--uevents=kernel", "--log-format=json", "--log-level=debug"),
         ]
@@ -84,7 +85,6 @@ class NodeAgent:
             "PYTHONPATH": ROOT,
             "KUBECONFIG": self._kubeconfig,
         }
-        name = f"agent-{len(self._processes) + 1}"
         process = self._node.room.start(name, line, environment, network=self._network)
         self._processes.append(process)
 
@@ -144,13 +144,19 @@ class NodeAgent:
         return self._processes[-1]
 
 
-def admit(control_plane: ControlPlane) -> str:
-    """Makes the account with the package's rights, and returns the path of a kubeconfig of it."""
+def admit(control_plane: ControlPlane, account: str = ACCOUNT, server: str = "") -> str:
+    """Makes an account with the package's rights, and returns the path of a kubeconfig of it.
+
+    Args:
+        control_plane: where.
+        account: its name, and that of its namespace and of its rights.
+        server: URL of the API server; empty for the one on loopback.
+    """
     client = control_plane.client
     with open(f"{ROOT}/packaging/kustomize/access.yaml", encoding="utf-8") as file:
-        text = file.read().replace("liken-events", ACCOUNT)
-    apply(client, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": ACCOUNT}})
+        text = file.read().replace("liken-events", account)
+    apply(client, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": account}})
     for body in yaml.safe_load_all(text):
         apply(client, body)
-    token = client.account_token(ACCOUNT, ACCOUNT)
-    return control_plane.credentials.kubeconfig(ACCOUNT, control_plane.url, token=token)
+    token = client.account_token(account, account)
+    return control_plane.credentials.kubeconfig(account, server or control_plane.url, token=token)

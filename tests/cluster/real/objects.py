@@ -1,8 +1,36 @@
 """Bodies of objects that tests put into a cluster."""
 
-from typing import Any
+from tests.cluster.real.client import RESOURCE, Object
 
-Object = dict[str, Any]
+COLLECTIONS = {
+    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "DaemonSet": "/apis/apps/v1/namespaces/{namespace}/daemonsets",
+    "DeviceClass": f"{RESOURCE}/deviceclasses",
+    "Namespace": "/api/v1/namespaces",
+    "Pod": "/api/v1/namespaces/{namespace}/pods",
+    "ResourceClaim": f"{RESOURCE}/namespaces/{{namespace}}/resourceclaims",
+    "ResourceClaimTemplate": f"{RESOURCE}/namespaces/{{namespace}}/resourceclaimtemplates",
+    "ServiceAccount": "/api/v1/namespaces/{namespace}/serviceaccounts",
+    "ValidatingAdmissionPolicy": (
+        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+    ),
+    "ValidatingAdmissionPolicyBinding": (
+        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+    ),
+}
+"""Where objects of a kind are in the API."""
+
+
+def collection(body: Object, namespace: str) -> str:
+    """The path of the collection that an object is in.
+
+    Args:
+        body: the object.
+        namespace: of one that is in some and does not say in which.
+    """
+    named = body["metadata"].get("namespace", namespace)
+    return COLLECTIONS[body["kind"]].format(namespace=named)
 
 
 def device(number: int) -> Object:

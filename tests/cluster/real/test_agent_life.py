@@ -10,6 +10,11 @@ from tests.cluster.real.made_up_machine import (
 from tests.cluster.real.node_agent import REGISTERED, NodeAgent
 from tests.cluster.real.pods import READ, Pods, life
 
+DRIVER_REGISTERED = REGISTERED[0]
+"""The kubelet knows the driver. It takes the host devices from one agent at a time."""
+
+UPDATES = 3
+
 
 def test_a_pod_outlives_an_agent_that_crashed(
     pods: Pods, agent: NodeAgent, machine: MadeUpMachine
@@ -49,40 +54,46 @@ def test_a_pod_that_ended_without_an_agent_is_gone_when_there_is_one(
     assert pods.specs() == []
 
 
-def test_a_rolling_update_is_noticed_by_no_pod_that_runs(pods: Pods, agent: NodeAgent) -> None:
-    """The new agent waits for the sockets of the old one, which answers until it is stopped."""
+def test_what_the_old_agent_prepared_the_new_one_ends(pods: Pods, agent: NodeAgent) -> None:
+    """Both are known to the kubelet until the old one ends."""
     pods.create("before", STICK_CLASS, script=READ)
     started = life(pods.until_running("before"))
     agent.start()
-    agent.until_logged("kubelet.cannot_serve", "offer.published")
+    agent.until_logged(DRIVER_REGISTERED, "instance.waiting")
     pods.create("beside", "gpu-render")
     pods.until_running("beside")
-    assert agent.logged("claim.prepared") == []
     agent.stop_older()
-    agent.until_logged(*REGISTERED)
+    agent.until_logged(*REGISTERED, "offer.published")
     pods.create("after", "gpu-render")
     pods.until_running("after")
-    assert [line["claim"] for line in agent.logged("claim.prepared")] == [
-        f"{pods.namespace}/after-gpu-render"
-    ]
-    assert pods.failures() == []
     for name in ("beside", "after"):
         pods.delete(name)
     assert life(pods.until_running("before")) == started
     assert "could not" not in pods.said("before")
+    pods.until_health("before", "Healthy")
     pods.delete("before")
+    released = [line["claim"] for line in agent.logged("claim.released")]
+    assert f"{pods.namespace}/before-{STICK_CLASS}" in released
     assert pods.specs() == []
+    assert pods.failures() == []
 
 
-def test_a_pod_that_comes_at_the_moment_of_an_update_runs(pods: Pods, agent: NodeAgent) -> None:
-    """Perhaps at the second try, 10 s later. The sockets are away for some milliseconds, but the
-    kubelet's connection is broken: it takes a second or two to register the driver anew, and lets
-    calls fail meanwhile."""
-    agent.start()
-    agent.until_logged("kubelet.cannot_serve", "offer.published")
-    agent.stop_older()
-    pods.create("between", STICK_CLASS)
-    pods.until_running("between")
-    assert pods.until_devices("between") == STICK_NODES
-    [prepared] = agent.logged("claim.prepared")
-    assert prepared["claim"] == f"{pods.namespace}/between-{STICK_CLASS}"
+def test_a_pod_that_comes_at_the_moment_of_an_update_runs_at_the_first_try(
+    pods: Pods, agent: NodeAgent
+) -> None:
+    """Several at different moments: as the new agent starts, and as the old one ends."""
+    for number in range(UPDATES):
+        agent.start()
+        pods.create(f"as-it-starts-{number}", "gpu-render")
+        agent.until_logged(DRIVER_REGISTERED)
+        pods.create(f"between-{number}", STICK_CLASS)
+        agent.stop_older()
+        pods.create(f"as-it-ended-{number}", "gpu-render")
+        pods.until_running(f"between-{number}")
+        assert pods.until_devices(f"between-{number}") == STICK_NODES
+        for name in ("as-it-starts", "as-it-ended"):
+            pods.until_running(f"{name}-{number}")
+            pods.delete(f"{name}-{number}")
+        pods.delete(f"between-{number}")
+    assert pods.failures() == []
+    assert pods.specs() == []
