@@ -69,11 +69,8 @@ class Claims:
 
     def now(self, address: str) -> Nodes:
         """What a spec has to say of a device that is there, such as `1-2:1.0`."""
-        found: list[tuple[Any, ...]] = []
-        for path in self._desk.delivered(address):
-            numbers = self._desk.control.run("stat", "-c", "%t %T", path).split()
-            found.append((path, "c", *(int(number, 16) for number in numbers)))
-        return tuple(found)
+        nodes = self._desk.numbered(address)
+        return tuple((path, "c", *numbers) for path, numbers in nodes.items())
 
     def until(self, uid: str, device: str, nodes: Nodes) -> None:
         """Waits until a spec has these nodes of a device."""

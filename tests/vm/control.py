@@ -116,6 +116,11 @@ class Control:
         """A file of the guest."""
         return base64.b64decode(self.do("read", path=path)["data"])
 
+    def names(self, path: str) -> list[str]:
+        """The names in a directory of the guest."""
+        names: list[str] = self.do("names", path=path)["names"]
+        return names
+
     def close(self) -> None:
         """Ends the connection, which ends the guest."""
         with contextlib.suppress(OSError):  # the guest was ended

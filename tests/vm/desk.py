@@ -221,6 +221,14 @@ class Desk:
         ]
         return sorted([*found, *([self.usb_node(address.split(":")[0])] if bus == "usb" else [])])
 
+    def numbered(self, address: str) -> dict[str, tuple[int, int]]:
+        """The same nodes, each with its major and minor number."""
+        found = {}
+        for path in self.delivered(address):
+            major, minor = self.control.run("stat", "-c", "%t %T", path).split()
+            found[path] = int(major, 16), int(minor, 16)
+        return found
+
     def usb_node(self, address: str) -> str:
         """The usbfs node of a USB device (`1-2`) as it is now."""
         folder = f"/sys/bus/usb/devices/{address}"

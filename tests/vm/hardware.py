@@ -10,6 +10,7 @@ Devices that the guest makes itself are in `gadgets`.
 import contextlib
 import itertools
 import os
+import socket
 from typing import Any
 
 from tests.vm.machine import Machine
@@ -58,10 +59,10 @@ class Hardware:
         """Plugs a USB device into a port, or into a hub's (`3.2`); returns its id."""
         return self._add(driver, bus="xhci.0", port=port, **properties)
 
-    def usb_serial(self, port: str, serial: str) -> str:
-        """Plugs in a serial adapter that is connected to nothing."""
+    def usb_serial(self, port: str, serial: str, line: str | None = None) -> str:
+        """Plugs in a serial adapter on a line, or one that is connected to nothing."""
         # QEMU attaches the adapter only while somebody is at the other end, unless it is told.
-        properties = {"chardev": self.line(), "serial": serial, "always-plugged": True}
+        properties = {"chardev": line or self.line(), "serial": serial, "always-plugged": True}
         return self.usb("usb-serial", port, **properties)
 
     def usb_disk(self, port: str, serial: str) -> str:
@@ -77,6 +78,17 @@ class Hardware:
         name = self._name("line")
         self._machine.qmp.do("chardev-add", id=name, backend={"type": "null", "data": {}})
         return name
+
+    def connected_line(self) -> tuple[str, socket.socket]:
+        """A serial line that no device has yet; returns its name, and its other end."""
+        name = self._name("line")
+        path = os.path.join(self._directory, name)
+        address = {"type": "unix", "data": {"path": path}}
+        data = {"addr": address, "server": True, "wait": False}
+        self._machine.qmp.do("chardev-add", id=name, backend={"type": "socket", "data": data})
+        end = socket.socket(socket.AF_UNIX)
+        end.connect(path)
+        return name, end
 
     def disk(self) -> str:
         """An empty disk of 64 MB that no device has yet; returns its name."""

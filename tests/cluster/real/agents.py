@@ -170,7 +170,7 @@ class Agent:
 
 def names(body: Object) -> list[str]:
     """The devices of a slice."""
-    return [device["name"] for device in body["spec"].get("devices", [])]
+    return [device["name"] for device in body["spec"].get("devices") or []]  # 1.34 says null
 
 
 def version(body: Object) -> str:

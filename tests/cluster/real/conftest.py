@@ -1,31 +1,39 @@
 """One cluster for all tests here, and what its programs logged when a test fails."""
 
+import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 import pytest
 
+from tests.cluster.real.accounts import admit
 from tests.cluster.real.agent_network import AgentNetwork
 from tests.cluster.real.client import Client
 from tests.cluster.real.control_plane import ControlPlane
 from tests.cluster.real.documented import Documented, apply
 from tests.cluster.real.made_up_machine import MadeUpMachine
 from tests.cluster.real.node import Node, what_is_missing
-from tests.cluster.real.node_agent import NodeAgent, admit
+from tests.cluster.real.node_agent import NodeAgent
 from tests.cluster.real.pods import END_SECONDS, Pods
 from tests.cluster.real.polling import poll
-from tests.cluster.real.programs import MODULE, Programs, find
+from tests.cluster.real.programs import MODULE, NEWEST, Programs, find
 
-STARTED = pytest.StashKey[list[ControlPlane | Node | NodeAgent]]()
+
+class Logging(Protocol):
+    """What was started, and logs."""
+
+    def logs(self) -> dict[str, str]: ...
+
+
+STARTED = pytest.StashKey[list[Logging]]()
 
 
 @contextmanager
-def logs_shown(
-    request: pytest.FixtureRequest, started: ControlPlane | Node | NodeAgent
-) -> Iterator[None]:
+def logs_shown(request: pytest.FixtureRequest, started: Logging) -> Iterator[None]:
     """Has a test that fails meanwhile show the logs of what was started."""
     shown = request.session.stash.setdefault(STARTED, [])
     shown.append(started)
@@ -35,10 +43,13 @@ def logs_shown(
 
 @pytest.fixture(scope="session")
 def programs() -> Programs:
-    """The programs, which are built beforehand."""
-    found = find()
+    """The programs, which are built beforehand; `KUBERNETES` names another release."""
+    release = os.environ.get("KUBERNETES", NEWEST)
+    found = find(release)
     if found is None:
-        pytest.exit(f"no programs of Kubernetes: {sys.executable} -m {MODULE}", returncode=1)
+        pytest.exit(
+            f"no programs of Kubernetes: {sys.executable} -m {MODULE} {release}", returncode=1
+        )
     return found
 
 
@@ -104,7 +115,7 @@ def session_agent(
     request: pytest.FixtureRequest,
 ) -> Iterator[NodeAgent]:
     """One for all tests; they take `agent`."""
-    kubeconfig = admit(control_plane)
+    kubeconfig = admit(control_plane, node.name)
     made = NodeAgent(node, session_machine, control_plane.client, kubeconfig, network.path)
     with logs_shown(request, made):
         yield made

@@ -1,17 +1,14 @@
 """The YAML of the documents, as objects: what a reader would apply is what is tested."""
 
 import json
-import os
 import re
 
 import yaml
 
-import liken_events
+from tests.cluster.real.agents import ROOT
 from tests.cluster.real.client import Client, Object
 from tests.cluster.real.images import BUSYBOX
 from tests.cluster.real.objects import collection
-
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(liken_events.__file__)))
 
 BLOCK = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

@@ -10,19 +10,11 @@ import sys
 from datetime import datetime
 from typing import Any
 
-import yaml
-
-from tests.cluster.real.client import RESOURCE, Client, Object
-from tests.cluster.real.control_plane import ControlPlane
-from tests.cluster.real.documented import ROOT, apply
+from tests.cluster.real.agents import ROOT, SLICES, names
+from tests.cluster.real.client import Client, Object
 from tests.cluster.real.made_up_machine import MadeUpMachine
 from tests.cluster.real.node import Node
 from tests.cluster.real.processes import Process
-
-ACCOUNT = "node-agent"
-"""Name of its account, of the account's namespace, and of its rights."""
-
-SLICES = f"{RESOURCE}/resourceslices"
 
 REGISTERED = ("kubelet.registered", "host_device.registered")
 """What it logs when a kubelet knows all of it."""
@@ -38,7 +30,7 @@ class NodeAgent:
         node: where it runs.
         machine: what it looks at.
         client: with all rights.
-        kubeconfig: its own, see `admit`.
+        kubeconfig: its own, see `accounts.admit`.
         network: path of the network namespace that it is in.
 
     Attributes:
@@ -110,12 +102,10 @@ class NodeAgent:
 
     def until_published(self) -> Object:
         """Waits until the slice has just what the machine offers; returns it."""
-        names = {device.name for device in self._machine.inventory.offered}
-
-        def is_all(body: Object) -> bool:
-            return {device["name"] for device in body["spec"].get("devices", [])} == names
-
-        return self._client.until(self.slice_path, is_all, seconds=READY_SECONDS)
+        offered = {device.name for device in self._machine.inventory.offered}
+        return self._client.until(
+            self.slice_path, lambda body: set(names(body)) == offered, seconds=READY_SECONDS
+        )
 
     def ensure(self) -> None:
         """Has one process run, which the kubelet knows and whose slice is there."""
@@ -142,21 +132,3 @@ class NodeAgent:
     @property
     def _newest(self) -> Process:
         return self._processes[-1]
-
-
-def admit(control_plane: ControlPlane, account: str = ACCOUNT, server: str = "") -> str:
-    """Makes an account with the package's rights, and returns the path of a kubeconfig of it.
-
-    Args:
-        control_plane: where.
-        account: its name, and that of its namespace and of its rights.
-        server: URL of the API server; empty for the one on loopback.
-    """
-    client = control_plane.client
-    with open(f"{ROOT}/packaging/kustomize/access.yaml", encoding="utf-8") as file:
-        text = file.read().replace("liken-events", account)
-    apply(client, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": account}})
-    for body in yaml.safe_load_all(text):
-        apply(client, body)
-    token = client.account_token(account, account)
-    return control_plane.credentials.kubeconfig(account, server or control_plane.url, token=token)

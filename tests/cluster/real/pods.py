@@ -1,17 +1,15 @@
 """Pods of one namespace on a node: what they were given, what they say, how they fare."""
 
-import glob
 import json
-import os
 import re
-import signal
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+
+import pytest
 
 from tests.cluster.real.client import RESOURCE, Client, Object
 from tests.cluster.real.documented import apply, here
 from tests.cluster.real.images import BUSYBOX
-from tests.cluster.real.node import Node
+from tests.cluster.real.kubelet_node import KubeletNode
 from tests.cluster.real.polling import poll
 
 RUN_SECONDS = 40.0
@@ -20,15 +18,22 @@ RUN_SECONDS = 40.0
 
 END_SECONDS = 40.0
 
-SAY = """\
+CDI = "/run/cdi"
+"""Where a node's CDI specs are."""
+
+HAVE = """\
 for node in $(find /dev -type c ! -path '/dev/pts/*'); do stat -c 'has %n %t:%T' $node; done
+"""
+"""A shell script that says which devices a container has, with numbers in hex."""
+
+SAY = f"""\
+{HAVE}\
 for node in /dev/ttyUSB*; do
     test ! -e $node || echo "read $node $(head -c 4 $node | wc -c)"
 done
 echo that is all
 """
-"""A shell script that says which devices a container has, with numbers in hex, and reads from its
-serial adapters."""
+"""The same, and reads from the container's serial adapters."""
 
 SPEC_SECONDS = 10.0
 """Bound for a spec to follow the machine. On two free cores it takes 0.5 s for a device that came,
@@ -61,14 +66,14 @@ class Pods:
 
     Args:
         client: with all rights.
-        node: where they run.
+        node: where they run; its slowness lengthens all bounds.
         namespace: theirs; it must exist.
 
     Attributes:
         namespace: see there.
     """
 
-    def __init__(self, client: Client, node: Node, namespace: str) -> None:
+    def __init__(self, client: Client, node: KubeletNode, namespace: str) -> None:
         self.namespace = namespace
         self._client = client
         self._node = node
@@ -80,9 +85,24 @@ class Pods:
         for body in bodies:
             apply(self._client, body, self.namespace)
 
-    def create(self, name: str, *classes: str, script: str = SLEEP) -> None:
+    def create(
+        self,
+        name: str,
+        *classes: str,
+        script: str = SLEEP,
+        seen: Sequence[str] = (),
+        capabilities: Sequence[str] = (),
+    ) -> None:
         """Creates a pod with a claim for a device of each class; both have the class's name, the
-        claim's after that of the pod."""
+        claim's after that of the pod.
+
+        Args:
+            name: of the pod.
+            classes: see above.
+            script: what its shell runs.
+            seen: directories of the node that it sees, under the same paths.
+            capabilities: that it has beside the usual ones.
+        """
         for of_class in classes:
             request = {"name": "device", "exactly": {"deviceClassName": of_class}}
             self.apply(
@@ -99,9 +119,18 @@ class Pods:
             "imagePullPolicy": "Never",
             "command": ["sh", "-c", script],
             "resources": {"claims": [{"name": of_class} for of_class in classes]},
+            "securityContext": {"capabilities": {"add": list(capabilities)}},
+            "volumeMounts": [
+                {"name": f"seen-{number}", "mountPath": path, "readOnly": True}
+                for number, path in enumerate(seen)
+            ],
         }
         claims = [
             {"name": of_class, "resourceClaimName": f"{name}-{of_class}"} for of_class in classes
+        ]
+        volumes = [
+            {"name": f"seen-{number}", "hostPath": {"path": path}}
+            for number, path in enumerate(seen)
         ]
         self.apply(
             {
@@ -111,6 +140,7 @@ class Pods:
                 "spec": {
                     **here(self._node.name),
                     "resourceClaims": claims,
+                    "volumes": volumes,
                     "containers": [container],
                 },
             }
@@ -118,7 +148,9 @@ class Pods:
 
     def until(self, name: str, condition: Callable[[Object], object]) -> Object:
         """Waits until a condition holds for a pod; returns it."""
-        return self._client.until(f"{self._pods}/{name}", condition, seconds=RUN_SECONDS)
+        return self._client.until(
+            f"{self._pods}/{name}", condition, seconds=self._bound(RUN_SECONDS)
+        )
 
     def until_running(self, name: str, *, restarts: int = 0) -> Object:
         """Waits until a pod's container runs that was started again so often; returns the pod."""
@@ -131,7 +163,9 @@ class Pods:
 
     def until_health(self, name: str, health: str, message: str = "") -> None:
         """Waits until all devices of a pod's claims fare like this, and the status has a text in
-        what it says about each."""
+        what it says about each. On an old release the test ends here, as skipped."""
+        if not self._node.shows_health:
+            pytest.skip("the statuses of this release's pods do not say how devices fare")
 
         def is_so(pod: Object) -> bool:
             found = health_of(pod)
@@ -172,7 +206,7 @@ class Pods:
 
     def until_gone(self, name: str) -> None:
         """Waits until there is no such pod."""
-        self._client.until_gone(f"{self._pods}/{name}", seconds=END_SECONDS)
+        self._client.until_gone(f"{self._pods}/{name}", seconds=self._bound(END_SECONDS))
 
     def delete(self, name: str) -> None:
         """Deletes a pod and waits until it is gone."""
@@ -182,7 +216,8 @@ class Pods:
     def delete_all(self) -> None:
         """Deletes all pods, waits until they are gone, and then deletes all claims."""
         self._client.delete(self._pods)
-        assert poll(lambda: not self._client.items(self._pods), END_SECONDS), self._client.items(
+        seconds = self._bound(END_SECONDS)
+        assert poll(lambda: not self._client.items(self._pods), seconds), self._client.items(
             self._pods
         )
         self._client.delete(self._claims)
@@ -199,19 +234,29 @@ class Pods:
         """The lines that the newest run of a pod's container printed so far."""
         return self._node.pod_log(self.namespace, name, container).splitlines()
 
-    def until_said(self, name: str, text: str, *, container: str = "main") -> list[str]:
-        """Waits until a pod's container printed a line with a text; returns all lines."""
+    def until_said(
+        self, name: str, text: str, *, container: str = "main", seconds: float = SAID_SECONDS
+    ) -> list[str]:
+        """Waits until a pod's container printed a line with a text; returns all lines.
+
+        Args:
+            name: of the pod.
+            text: see above.
+            container: the container's name.
+            seconds: bound, on this machine.
+        """
 
         def is_there() -> bool:
             return any(text in line for line in self.said(name, container))
 
-        assert poll(is_there, SAID_SECONDS), self.said(name, container)
+        assert poll(is_there, self._bound(seconds)), self.said(name, container)
         return self.said(name, container)
 
     def until_said_more(self, name: str) -> None:
         """Waits until a pod's container has printed another line."""
         before = len(self.said(name))
-        assert poll(lambda: len(self.said(name)) > before, SAID_SECONDS), self.said(name)
+        seconds = self._bound(SAID_SECONDS)
+        assert poll(lambda: len(self.said(name)) > before, seconds), self.said(name)
 
     def until_devices(self, name: str, container: str = "main") -> dict[str, tuple[int, int]]:
         """Waits until a container said which device nodes it has; returns those that not every one
@@ -229,12 +274,7 @@ class Pods:
         pod = self._client.get(f"{self._pods}/{name}")
         container = container_status(pod)["containerID"].rpartition("/")[2]
         assert re.fullmatch("[0-9a-f]{64}", container), "it would be in others' paths too"
-        for path in glob.glob("/proc/[0-9]*/cgroup"):
-            with suppress(FileNotFoundError, ProcessLookupError):  # it ended
-                with open(path, encoding="ascii") as file:
-                    is_its = container in file.read()
-                if is_its:
-                    os.kill(int(path.split("/")[2]), signal.SIGKILL)
+        self._node.place.kill_all(container)
 
     def failures(self) -> list[str]:
         """What the kubelet said of claims that it could not prepare."""
@@ -246,15 +286,14 @@ class Pods:
         ]
 
     def spec_path(self, claim: Object) -> str:
-        """Where a claim's CDI spec is, as it shows here."""
-        return f"{self._node.room.root}/run/cdi/liken.sh-{claim['metadata']['uid']}.json"
+        """Where a claim's CDI spec is on the node."""
+        return f"{CDI}/liken.sh-{claim['metadata']['uid']}.json"
 
     def spec(self, claim: Object) -> Nodes:
         """The nodes in a claim's CDI spec: path to numbers, or to None if it says none; empty if
         there is no spec."""
         try:
-            with open(self.spec_path(claim), encoding="utf-8") as file:
-                devices = json.load(file)["devices"]
+            devices = json.loads(self._node.place.read(self.spec_path(claim)))["devices"]
         except FileNotFoundError:
             return {}
         nodes = [node for item in devices for node in item["containerEdits"]["deviceNodes"]]
@@ -265,11 +304,15 @@ class Pods:
 
     def until_spec(self, claim: Object, nodes: Nodes) -> None:
         """Waits until a claim's spec says these nodes."""
-        assert poll(lambda: self.spec(claim) == nodes, SPEC_SECONDS), self.spec(claim)
+        seconds = self._bound(SPEC_SECONDS)
+        assert poll(lambda: self.spec(claim) == nodes, seconds), self.spec(claim)
 
     def specs(self) -> list[str]:
         """The names of all specs on the node."""
-        return [os.path.basename(path) for path in glob.glob(f"{self._node.room.root}/run/cdi/*")]
+        return self._node.place.names(CDI)
+
+    def _bound(self, seconds: float) -> float:
+        return seconds * self._node.slowness
 
 
 def container_status(pod: Object) -> Object:

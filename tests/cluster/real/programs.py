@@ -41,11 +41,21 @@ FLAGS = (
     "-gcflags=all=-dwarf=false",  # the linker would drop it after all: a fifth of the compiling
 )
 
+BEFORE_BETA = ("v1.34.", "v1.35.")
+"""Releases in which much of what the agent can use is off unless it is asked for."""
+
+GATES = (
+    "DRAConsumableCapacity",  # devices for several claims
+    "DRAPartitionableDevices",  # slices of several nodes, which the policy is to refuse
+)
+"""What is asked for. How devices fare (`ResourceHealthStatus`) is not: these kubelets show it only
+of a claim that the container calls as the cluster does."""
+
 KUBERNETES = re.compile(r"^\s*k8s\.io/kubernetes (v(\d+)\.(\d+)\.\S+)$", re.MULTILINE)
 
 
 class NotBuilt(Exception):
-    """The programs cannot be had; the message says why."""
+    """The programs cannot be had; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +84,16 @@ class Programs:
     def pause(self) -> str:
         return os.path.join(self.directory, "pause")
 
-    def kubernetes(self, name: str) -> tuple[str, str]:
+    def kubernetes(self, name: str) -> tuple[str, ...]:
         """The first words of a command line for one of `kube-apiserver`,
         `kube-controller-manager`, `kube-scheduler` and `kubelet`."""
-        return self.multiple, name
+        gates = GATES if self.version.startswith(BEFORE_BETA) else ()
+        return self.multiple, name, *(f"--feature-gates={gate}=true" for gate in gates)
+
+    @property
+    def shows_health(self) -> bool:
+        """Whether the status of a pod says how the devices of its claims fare."""
+        return not self.version.startswith(BEFORE_BETA)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +131,11 @@ def what_is_missing() -> str | None:
 
 
 def find(release: str = NEWEST) -> Programs | None:
-    """What `build` made before; None if it has to be made."""
+    """What `build` made before; None if it has to be made.
+
+    Raises:
+        NotBuilt: no such release is known.
+    """
     builds = _read(NEWEST), _read(release)
     return _joined(*builds) if all(each.is_made for each in builds) else None
 
@@ -130,12 +150,12 @@ def build(release: str = NEWEST) -> Programs:
         release: the name of a pair of `.mod` and `.sum` files.
 
     Raises:
-        NotBuilt: a module cannot be had or does not compile; the message ends with what the go
-            command said.
+        NotBuilt: no such release is known, or a module cannot be had or does not compile; the
+            message ends with what the go command said.
     """
     builds = _read(NEWEST), _read(release)
     for each in builds:
-        os.makedirs(_cache(), exist_ok=True)
+        os.makedirs(cache(), exist_ok=True)
         with open(f"{each.directory}.lock", "w", encoding="ascii") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not each.is_made:
@@ -148,7 +168,7 @@ def _make(build: _Build) -> None:
     go = _go()
     if go is None:
         raise NotBuilt(what_is_missing())
-    with tempfile.TemporaryDirectory(prefix="building-", dir=_cache()) as directory:
+    with tempfile.TemporaryDirectory(prefix="building-", dir=cache()) as directory:
         made = os.path.join(directory, "bin")
         line = [
             *(go, "build", f"-modfile={build.release}.mod", *FLAGS),
@@ -183,8 +203,15 @@ def _stamps(version: str) -> list[str]:
 
 
 def _read(release: str) -> _Build:
-    """What a pair says."""
+    """What a pair says.
+
+    Raises:
+        NotBuilt: there is no such pair.
+    """
     paths = [f"{SOURCES}/{release}.mod", f"{SOURCES}/{release}.sum"]
+    if not all(os.path.exists(path) for path in paths):
+        known = sorted(os.path.basename(path)[:-4] for path in glob.glob(f"{SOURCES}/*.sum"))
+        raise NotBuilt(f"no release {release!r} in {SOURCES}; there are: {', '.join(known)}")
     total = hashlib.sha256(repr(FLAGS).encode())
     for path in [*paths, *sorted(glob.glob(f"{SOURCES}/*/*.go"))]:
         with open(path, "rb") as file:
@@ -192,7 +219,7 @@ def _read(release: str) -> _Build:
     with open(paths[0], encoding="utf-8") as file:
         required = KUBERNETES.search(file.read())
     assert required is not None, f"{paths[0]} requires no k8s.io/kubernetes"
-    directory = os.path.join(_cache(), total.hexdigest()[:16])
+    directory = os.path.join(cache(), total.hexdigest()[:16])
     return _Build(release=release, version=required[1], directory=directory)
 
 
@@ -204,7 +231,7 @@ def _joined(newest: _Build, wanted: _Build) -> Programs:
     )
 
 
-def _cache() -> str:
+def cache() -> str:
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return os.path.join(home, "liken-events", "cluster")
 
@@ -216,7 +243,10 @@ def _go() -> str | None:
 def main(releases: list[str]) -> None:
     """Builds what is named, or the newest, and says where it is."""
     for release in releases or [NEWEST]:
-        programs = build(release)
+        try:
+            programs = build(release)
+        except NotBuilt as error:
+            sys.exit(str(error))
         sys.stdout.write(f"{programs.version} {programs.multiple}\n")
 
 

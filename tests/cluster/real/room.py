@@ -7,8 +7,11 @@ ancestor, with which the kernel ends them, those included that containers leave 
 kubelet goes away.
 """
 
+import glob
 import os
-from collections.abc import Sequence
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -125,7 +128,7 @@ class Room:
         self,
         name: str,
         line: Sequence[str],
-        environment: dict[str, str],
+        environment: Mapping[str, str],
         *,
         network: str | None = None,
     ) -> Process:
@@ -141,6 +144,29 @@ class Room:
         target = f"--target={self._keeper.child()}"
         entered = ["nsenter", target, "--mount", "--pid", *other, "--", *line]
         return Process(name, entered, self._directory, environment, is_wrapped=True)
+
+    def read(self, path: str) -> str:
+        """The text of a file of the room."""
+        with open(self.root + path, encoding="utf-8") as file:
+            return file.read()
+
+    def write(self, path: str, text: str) -> None:
+        """Writes a file of the room."""
+        with open(self.root + path, "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def names(self, path: str) -> list[str]:
+        """The names in a directory of the room; none if it is none."""
+        return os.listdir(self.root + path) if os.path.isdir(self.root + path) else []
+
+    def kill_all(self, container: str) -> None:
+        """Ends the processes of a container as a crash does."""
+        for path in glob.glob("/proc/[0-9]*/cgroup"):
+            with suppress(FileNotFoundError, ProcessLookupError):  # it ended
+                with open(path, encoding="ascii") as file:
+                    is_its = container in file.read()
+                if is_its:
+                    os.kill(int(path.split("/")[2]), signal.SIGKILL)
 
     def _is_made(self) -> bool:
         child = self._keeper.child()

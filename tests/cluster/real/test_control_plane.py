@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.real.agents import SLICES
 from tests.cluster.real.client import RESOURCE, Client, Refused
 from tests.cluster.real.control_plane import ControlPlane
 from tests.cluster.real.objects import claim, device_class, node, pod, resource_slice
@@ -16,7 +17,6 @@ from tests.cluster.real.polling import poll
 from tests.cluster.real.processes import Process, ProgramFailed
 from tests.cluster.real.programs import Programs
 
-SLICES = f"{RESOURCE}/resourceslices"
 CLAIMS = f"{RESOURCE}/namespaces/default/resourceclaims"
 PODS = "/api/v1/namespaces/default/pods"
 

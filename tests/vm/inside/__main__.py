@@ -99,6 +99,11 @@ def read(path: str) -> dict[str, Any]:
         return {"data": base64.b64encode(file.read()).decode()}
 
 
+def names(path: str) -> dict[str, Any]:
+    """What is in a directory."""
+    return {"names": os.listdir(path)}
+
+
 def follow(tell: Tell, files: bool) -> None:
     """Tells every uevent, and what it changed of the machine's files, if that is wanted."""
     if files:
@@ -118,6 +123,7 @@ def main() -> None:
     orders: dict[str, Callable[..., Any]] = {
         "run": run,
         "read": read,
+        "names": names,
         "write": write,
         "start": lambda argv: {"pid": programs.start(argv)},
         "stop": programs.stop,

@@ -6,12 +6,17 @@ that use libusb, and does not give it back.
 
 import sys
 
+import usb.backend.libusb1
 import usb.core
+
+LIBRARY = "libusb-1.0.so.0"
+"""By its name: to look for it takes programs that a container lacks."""
 
 
 def main(bus: int, number: int, interface: int) -> None:
     """Detaches the driver."""
-    device = usb.core.find(bus=bus, address=number)
+    backend = usb.backend.libusb1.get_backend(find_library=lambda _: LIBRARY)
+    device = usb.core.find(bus=bus, address=number, backend=backend)
     device.detach_kernel_driver(interface)
 
 

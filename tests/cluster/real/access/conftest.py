@@ -8,18 +8,19 @@ import pytest
 
 from liken_events.simulate.tree import MachineTree
 from tests.cluster.real import manifests
-from tests.cluster.real.accounts import AgentPod
+from tests.cluster.real.accounts import (
+    FORCE_SECONDS,
+    AgentPod,
+    is_kept_to_its_node,
+    user_of,
+)
 from tests.cluster.real.agents import SLICES, Agent
-from tests.cluster.real.client import Client, Refused
+from tests.cluster.real.client import Client
 from tests.cluster.real.control_plane import ControlPlane
-from tests.cluster.real.objects import resource_slice
 from tests.cluster.real.polling import poll
 
 ACCOUNT = "liken-events"
 NODE = "mine"
-
-FORCE_SECONDS = 10.0
-"""For authorizer and admission to hear of a change; they watch."""
 
 Run: TypeAlias = Callable[[MachineTree], Agent]
 
@@ -53,18 +54,3 @@ def run_agent(control_plane: ControlPlane, client: Client, pod: AgentPod) -> Ite
     if client.find(path) is not None:
         client.delete(path)
         client.until_gone(path)
-
-
-def user_of(control_plane: ControlPlane, token: str) -> Client:
-    """The API server as the owner of a token sees it."""
-    return Client(control_plane.url, control_plane.credentials.certificate, token)
-
-
-def is_kept_to_its_node(user: Client) -> bool:
-    """Whether a user who may write slices may not write those of another node."""
-    try:
-        body = resource_slice("probe", "liken.sh", "theirs", 1)
-        user.request("POST", SLICES, body, query={"dryRun": "All"})
-    except Refused as error:
-        return error.status == 422
-    return False

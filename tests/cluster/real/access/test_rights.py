@@ -9,12 +9,12 @@ import trio
 from liken_events.cluster import Unavailable
 from liken_events.cluster.kubernetes import KubernetesCluster
 from liken_events.core.model.claims import ClaimReference
-from tests.cluster.real.access.conftest import ACCOUNT, FORCE_SECONDS, NODE, Run
-from tests.cluster.real.accounts import AgentPod
+from tests.cluster.real.access.conftest import ACCOUNT, NODE, Run
+from tests.cluster.real.accounts import FORCE_SECONDS, AgentPod
 from tests.cluster.real.agents import NODES
 from tests.cluster.real.client import RESOURCE, Client
-from tests.cluster.real.manifests import COLLECTIONS, NAMESPACE
-from tests.cluster.real.objects import claim
+from tests.cluster.real.manifests import NAMESPACE
+from tests.cluster.real.objects import COLLECTIONS, claim
 from tests.cluster.real.polling import poll
 from tests.fakes.agents import STICK, STICK_NAME, Build
 from tests.fakes.devices import tty, usb
