@@ -15,5 +15,5 @@ kernel's own times) and `changes` (how long a file took).
 
 `cluster` is about a real API server and has parts of its own: `audited` (the control plane and its
 audit log), `slice_watch` (a stranger's watch), `wire` (bytes), `fleet` and `simulated_nodes` (many
-nodes).
+nodes), `kubelet_restarts` (a node whose kubelet is started again).
 """

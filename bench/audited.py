@@ -16,9 +16,9 @@ from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
 from liken_events.core.plan.slice_body import slice_name
-from tests.cluster.real.client import RESOURCE
+from tests.cluster.real.client import Object
 from tests.cluster.real.control_plane import ControlPlane
-from tests.cluster.real.objects import Object, node
+from tests.cluster.real.objects import node
 from tests.cluster.real.processes import Process
 
 NAMESPACE, ACCOUNT = "default", "bench"
@@ -27,7 +27,6 @@ USER = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
 TOKEN_SECONDS = 6 * 3600
 """Longer than any benchmark."""
 
-SLICES = f"{RESOURCE}/resourceslices"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 STARTED, COMPLETE = "ResponseStarted", "ResponseComplete"

@@ -25,6 +25,7 @@ from bench.audited import AuditedControlPlane
 from bench.crowd import stick
 from bench.effort import Effort
 from bench.fleet import measure_nodes
+from bench.kubelet_restarts import measure_restarts
 from bench.measurement import Measurement, measured, percentile
 from bench.slice_watch import Names, SliceWatch
 from bench.trees import Trees
@@ -98,6 +99,7 @@ def _measure(programs: Programs, trees: Trees, effort: Effort) -> Iterator[Measu
         control_plane.add_nodes([NODE])
         yield from _latency(control_plane, trees, tree, effort)
         yield from _traffic(control_plane, trees, tree, effort)
+        yield from measure_restarts(programs, control_plane, effort)
         kubeconfig = control_plane.account_kubeconfig("quiet", control_plane.url)
         with AgentProcess(tree, trees.directory(), OPTIONS, kubeconfig=kubeconfig) as agent:
             yield from measure_nodes(control_plane, agent, trees.directory(), effort)

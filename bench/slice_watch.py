@@ -17,7 +17,8 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlencode
 
-from bench.audited import SLICES, AuditedControlPlane
+from bench.audited import AuditedControlPlane
+from tests.cluster.real.agents import SLICES
 from tests.cluster.real.control_plane import LOOPBACK
 
 Names = frozenset[str]
