@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 VM_TEST_SECONDS := 300
+KUBERNETES := go
 SOAK_SECONDS := 600
 SOURCES := pyproject.toml liken_events/__init__.py
 
@@ -26,9 +27,9 @@ test-vm: $(VENV)/.vm ## the agent on a real kernel with real devices, in QEMU (s
 soak: $(VENV)/.vm ## everything at random on a real kernel, and faults (10 minutes; SOAK_SECONDS=…, SOAK_SEED=…)
 	@SOAK_SECONDS=$(SOAK_SECONDS) SOAK_SEED=$(SOAK_SEED) $(BIN)/python -m pytest tests/vm/soak -s $(ARGS)
 
-test-cluster: $(VENV)/.dev ## the agent with a real API server, kubelet and containerd (builds them once: 10 minutes)
-	@$(BIN)/python -m tests.cluster.real.programs
-	@$(BIN)/python -m pytest tests/cluster/real --timeout=$(VM_TEST_SECONDS) $(ARGS)
+test-cluster: $(VENV)/.cluster ## the agent with a real API server, kubelet and containerd (builds them once: 10 minutes; KUBERNETES=v1.34)
+	@$(BIN)/python -m tests.cluster.real.programs $(KUBERNETES)
+	@KUBERNETES=$(KUBERNETES) $(BIN)/python -m pytest tests/cluster/real --timeout=$(VM_TEST_SECONDS) $(ARGS)
 
 bench-vm: $(VENV)/.vm ## latency on a real kernel in QEMU, beside polling (some 20 minutes)
 	@$(BIN)/python -m bench kernel --json bench/results/kernel.json $(ARGS)
@@ -76,6 +77,11 @@ $(VENV)/.dev: $(VENV)/.installed
 $(VENV)/.vm: $(VENV)/.dev
 	@echo "installing what the tests on a real kernel need ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group vm
+	@touch $@
+
+$(VENV)/.cluster: $(VENV)/.vm
+	@echo "installing what the tests with a cluster need ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group cluster
 	@touch $@
 
 clean: ## remove the virtual environment and all that tools left
