@@ -172,11 +172,18 @@ class ClaimKeeper:
             await self._nodes.wait()
             await self._refresh()
 
-    async def follow_files(self, directory: str) -> None:
+    async def follow_files(
+        self,
+        directory: str,
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
         """Puts specs right that somebody removes or edits, and learns of the claims that another
-        instance prepared or ended. Two that do not see the same yet do not chase each other."""
+        instance prepared or ended. Two that do not see the same yet do not chase each other.
+        `started()` once the directory is watched and was looked at."""
         with DirectoryWatch(directory) as watch:
             await self._refresh()  # what happened before there was a watch
+            task_status.started()
             while True:
                 await watch.changed()
                 await self._refresh()

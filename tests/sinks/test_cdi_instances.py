@@ -54,7 +54,7 @@ async def following(*keepers: Keeping) -> AsyncIterator[None]:
     """Both hear of what happens to specs."""
     async with trio.open_nursery() as nursery:
         for kept in keepers:
-            nursery.start_soon(kept.keeper.follow_files, kept.cdi)
+            await nursery.start(kept.keeper.follow_files, kept.cdi)
         yield
         nursery.cancel_scope.cancel()
 
