@@ -22,6 +22,10 @@ from tests.cluster.real.pods import END_SECONDS, Pods
 from tests.cluster.real.polling import poll
 from tests.cluster.real.programs import MODULE, NEWEST, Programs, find
 
+ACCOUNT_SECONDS = 60.0
+"""Bound for the controllers to make a namespace's account. It takes a moment; after an API server
+that was restarted they come back within half a minute."""
+
 
 class Logging(Protocol):
     """What was started, and logs."""
@@ -154,7 +158,8 @@ def pods(client: Client, node: Node, agent: NodeAgent, documented: Documented) -
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": "pods-"}},
     )
     name = made["metadata"]["name"]
-    client.until(f"/api/v1/namespaces/{name}/serviceaccounts/default", bool)
+    account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+    client.until(account, bool, seconds=ACCOUNT_SECONDS)
     pods = Pods(client, node, name)
     yield pods
     agent.ensure()

@@ -41,7 +41,7 @@ FLAGS = (
     "-gcflags=all=-dwarf=false",  # the linker would drop it after all: a fifth of the compiling
 )
 
-BEFORE_BETA = ("v1.34.", "v1.35.")
+OLD = ("v1.34.", "v1.35.")
 """Releases in which much of what the agent can use is off unless it is asked for."""
 
 GATES = (
@@ -87,13 +87,13 @@ class Programs:
     def kubernetes(self, name: str) -> tuple[str, ...]:
         """The first words of a command line for one of `kube-apiserver`,
         `kube-controller-manager`, `kube-scheduler` and `kubelet`."""
-        gates = GATES if self.version.startswith(BEFORE_BETA) else ()
+        gates = GATES if self.is_old else ()
         return self.multiple, name, *(f"--feature-gates={gate}=true" for gate in gates)
 
     @property
-    def shows_health(self) -> bool:
-        """Whether the status of a pod says how the devices of its claims fare."""
-        return not self.version.startswith(BEFORE_BETA)
+    def is_old(self) -> bool:
+        """Whether it is a release that lacks some of what is tested, see `OLD`."""
+        return self.version.startswith(OLD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from tests.cluster.real.agents import Agent, generation, writes
 from tests.cluster.real.client import Client, Refused
 from tests.cluster.real.control_plane import ControlPlane
 from tests.cluster.real.polling import poll
+from tests.cluster.real.programs import Programs
 from tests.fakes.agents import STICK, STICK_NAME, Build
 from tests.fakes.devices import tty, usb
 from tests.fakes.machines import machine
@@ -80,10 +81,12 @@ def test_only_the_newest_state_is_sent_after_an_outage(
 
 
 def test_a_watch_whose_past_is_forgotten_is_begun_anew(
-    control_plane: ControlPlane, client: Client, build: Build
+    programs: Programs, control_plane: ControlPlane, client: Client, build: Build
 ) -> None:
     """The agent sleeps while its watch ends in order, its slice is changed, and etcd and the new
     API server know nothing of the version that it goes on from."""
+    if programs.is_old:
+        pytest.skip(f"the API server of {programs.version} answered no 410 here")
     with Agent(control_plane, build(machine([stick(1)])), "forgotten") as agent:
         agent.until_published()
         before = client.get(agent.path)
