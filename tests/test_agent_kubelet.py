@@ -7,33 +7,21 @@ import pytest
 import trio
 
 from liken_events.core.model.delivery import bus_node
-from tests.fakes.agent_node import Node
+from tests.fakes.agent_node import HEALTHY, UNHEALTHY, Node, node_with_stick, until_health
 from tests.fakes.agents import NODE, STICK, STICK_NAME, Build
 from tests.fakes.devices import tty
-from tests.fakes.kubelet_plugin import Plugin
-from tests.fakes.machines import homelab, machine
-from tests.fakes.registered import living, short_root
+from tests.fakes.registered import living
 from tests.fakes.waiting import until
 
 BEFORE = [("/dev/bus/usb/001/012", "c", 189, 11), ("/dev/ttyUSB9", "c", 188, 9)]
 AFTER = [("/dev/bus/usb/001/040", "c", 189, 39), ("/dev/ttyUSB5", "c", 188, 5)]
 STICK_WITH_OTHER_NUMBERS = replace(STICK, bus_node=bus_node("1", "40"), nodes=(tty("ttyUSB5", 5),))
-HEALTHY, UNHEALTHY = 1, 2
 
 
 @pytest.fixture
 def node(build: Build) -> Iterator[Node]:
-    with short_root() as root:
-        made = Node(build(machine([*homelab().devices, STICK])), root)
-        made.kubelet.make_directories()
+    with node_with_stick(build) as made:
         yield made
-
-
-async def until_health(plugin: Plugin, state: int) -> str:
-    """Waits until the stick's health is this; returns what was said about it."""
-    await until(lambda: STICK_NAME in plugin.health and plugin.health[STICK_NAME].health == state)
-    message: str = plugin.health[STICK_NAME].message
-    return message
 
 
 async def test_a_claim_from_its_allocation_to_its_end(node: Node) -> None:

@@ -10,28 +10,19 @@ from itertools import count
 import pytest
 import trio
 
-from tests.fakes.agent_node import Node
+from tests.fakes.agent_node import HEALTHY, UNHEALTHY, Node, node_with_stick, until_health
 from tests.fakes.agents import STICK, STICK_NAME, Build, Launch
-from tests.fakes.kubelet_plugin import Plugin
-from tests.fakes.machines import homelab, machine
-from tests.fakes.registered import living, short_root
+from tests.fakes.machines import homelab
+from tests.fakes.registered import living
 from tests.fakes.waiting import until
 
 OLD, NEW = "0c2d6a4e-7d5b-4f0a-9c1e-2b8d6a4e0f13", "3f1c2a9e-7d5b-4f0a-9c1e-2b8d6a4e0f13"
-HEALTHY, UNHEALTHY = 1, 2
 
 
 @pytest.fixture
 def node(build: Build) -> Iterator[Node]:
-    with short_root() as root:
-        made = Node(build(machine([*homelab().devices, STICK])), root)
-        made.kubelet.make_directories()
+    with node_with_stick(build) as made:
         yield made
-
-
-async def until_health(plugin: Plugin, state: int) -> None:
-    """Waits until an agent told this of the stick."""
-    await until(lambda: STICK_NAME in plugin.health and plugin.health[STICK_NAME].health == state)
 
 
 async def test_a_claim_of_the_old_agent_is_the_new_ones_too(node: Node) -> None:

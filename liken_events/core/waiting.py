@@ -80,7 +80,8 @@ class Waiting:
             busy: those of which a look is under way, which began too early.
         """
         due = self._settling.take_due(now)
-        for key in (self._behind(now) | set(busy)) & due.keys():
+        early = {*busy, *self._behind(now)} & due.keys() if due else set()
+        for key in early:
             self._settling.put_off(key, now, due.pop(key))
         return due
 

@@ -2,7 +2,7 @@
 watch, sink and loop in mock time."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import pytest
@@ -111,6 +111,18 @@ async def live_through(
     return late
 
 
+def with_other_chances(
+    monkeypatch: pytest.MonkeyPatch, outage: tuple[float, float, float]
+) -> Iterator[ApiInTime]:
+    """The same outage (seconds away, strange and busy) twenty times, with other jitter."""
+    away, strange, busy = outage
+    for seed in range(20):
+        random.seed(seed)
+        api = ApiInTime(away=away, strange=strange, busy=busy)
+        api.install(monkeypatch)
+        yield api
+
+
 @each_outage
 @pytest.mark.parametrize("is_new", [False, True], ids=["old", "new"])
 async def test_a_node_is_heard_of_within_a_minute_and_asks_little(
@@ -119,11 +131,7 @@ async def test_a_node_is_heard_of_within_a_minute_and_asks_little(
     outage: tuple[float, float, float],
     is_new: bool,
 ) -> None:
-    for seed in range(20):
-        random.seed(seed)
-        away, strange, busy = outage
-        api = ApiInTime(away=away, strange=strange, busy=busy)
-        api.install(monkeypatch)
+    for api in with_other_chances(monkeypatch, outage):
         assert await live_through(api, is_new=is_new) <= BOUND
 
 
@@ -138,11 +146,7 @@ async def test_once_it_was_answered_a_node_does_not_wait_as_for_a_server_that_is
     is_new: bool,
 ) -> None:
     """It gets ready for as long as the longest wait, so both sink and watch are refused."""
-    for seed in range(20):
-        random.seed(seed)
-        away, strange, busy = outage
-        api = ApiInTime(away=away, strange=strange, busy=busy)
-        api.install(monkeypatch)
+    for api in with_other_chances(monkeypatch, outage):
         assert await live_through(api, is_new=is_new) <= SOON.ceiling
         assert api.watches[-1] - api.ready <= SOON.ceiling
 
@@ -151,9 +155,5 @@ async def test_once_it_was_answered_a_node_does_not_wait_as_for_a_server_that_is
 async def test_a_slice_that_is_lost_meanwhile_costs_no_further_minute(
     clock: MockClock, monkeypatch: pytest.MonkeyPatch, outage: tuple[float, float, float]
 ) -> None:
-    for seed in range(20):
-        random.seed(seed)
-        away, strange, busy = outage
-        api = ApiInTime(away=away, strange=strange, busy=busy)
-        api.install(monkeypatch)
+    for api in with_other_chances(monkeypatch, outage):
         assert await live_through(api, loses_slice=True) <= BOUND + RACE.ceiling

@@ -1,7 +1,7 @@
 """A node with a kubelet and whole agents on it, in one process."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,17 @@ from liken_events.core.events import DeviceChanged
 from liken_events.inbox import Inbox
 from liken_events.simulate.tree import MachineTree
 from liken_events.simulate.uevents import Uevent
-from tests.fakes.agents import NODE
+from tests.fakes.agents import NODE, STICK, STICK_NAME, Build
 from tests.fakes.claims import Specs, claim_body, uid_of
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.kubelet import Kubelet
+from tests.fakes.kubelet_plugin import Plugin
+from tests.fakes.machines import homelab, machine
+from tests.fakes.registered import short_root
+from tests.fakes.waiting import until
+
+HEALTHY, UNHEALTHY = 1, 2
+"""As the messages of health have it."""
 
 
 class Node:
@@ -83,3 +90,19 @@ class Node:
         metadata = body["metadata"]
         self.cluster.claims[metadata["namespace"], metadata["name"]] = body
         return metadata["namespace"], metadata["name"], uid_of(body)
+
+
+@contextmanager
+def node_with_stick(build: Build) -> Iterator[Node]:
+    """A node of which the kubelet's directories are there, and the stick."""
+    with short_root() as root:
+        made = Node(build(machine([*homelab().devices, STICK])), root)
+        made.kubelet.make_directories()
+        yield made
+
+
+async def until_health(plugin: Plugin, state: int) -> str:
+    """Waits until an agent told this of the stick; returns what was said about it."""
+    await until(lambda: STICK_NAME in plugin.health and plugin.health[STICK_NAME].health == state)
+    message: str = plugin.health[STICK_NAME].message
+    return message

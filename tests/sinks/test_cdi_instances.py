@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 import trio
@@ -12,11 +11,9 @@ from liken_events.core.model.claims import ClaimReference, Refused
 from liken_events.sinks import cdi
 from liken_events.sinks.spec_files import SpecFiles
 from liken_events.sinks.usb_drivers import UsbDrivers
-from tests.fakes.agents import Build
 from tests.fakes.devices import tty, usb
 from tests.fakes.keeping import (
     NOWHERE,
-    OTHER,
     OTHER_NAME,
     STICK,
     STICK_NAME,
@@ -24,21 +21,9 @@ from tests.fakes.keeping import (
     Keeping,
     names_of,
 )
-from tests.fakes.machines import machine
 from tests.fakes.waiting import until
 
 STRANGER = usb("1-7:1.0", "0403:6001", "ff0000", "ftdi_sio", 30, nodes=[tty("ttyUSB9", 9)])
-
-
-@pytest.fixture
-async def both(build: Build, tmp_path: Path) -> tuple[Keeping, Keeping]:
-    """The old one and the new one, which started before anything was prepared."""
-    old = Keeping(build(machine([STICK, OTHER])), tmp_path)
-    new = old.anew()
-    for kept in (old, new):
-        await kept.holdings.restore()
-        kept.look()
-    return old, new
 
 
 @pytest.fixture

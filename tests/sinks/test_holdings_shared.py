@@ -15,28 +15,15 @@ from liken_events.core.model.claims import Allocated, Claim, ClaimReference, Ref
 from liken_events.core.model.prepared import Prepared
 from liken_events.sinks import record_files
 from liken_events.sinks.spec_writer import Conflict
-from tests.fakes.agents import Build
 from tests.fakes.claims import NODE
 from tests.fakes.crashes import Killed, killed_before
 from tests.fakes.devices import tty
-from tests.fakes.keeping import BUS, OTHER, STICK, STICK_NAME, TTY, Keeping
-from tests.fakes.machines import machine
+from tests.fakes.keeping import BUS, STICK, STICK_NAME, TTY, Keeping
 from tests.fakes.spec_places import identity
 from tests.fakes.waiting import until
 
 UID, SECOND = "3f1c2a9e-7d5b-4f0a-9c1e-2b8d6a4e0f13", "0c2d6a4e-7d5b-4f0a-9c1e-2b8d6a4e0f13"
 MOVED = [("/dev/bus/usb/001/040", "c", 189, 39), ("/dev/ttyUSB4", "c", 188, 4)]
-
-
-@pytest.fixture
-async def both(build: Build, tmp_path: Path) -> tuple[Keeping, Keeping]:
-    """The old one and the new one, which started before anything was prepared."""
-    old = Keeping(build(machine([STICK, OTHER])), tmp_path)
-    new = old.anew()
-    for kept in (old, new):
-        await kept.holdings.restore()
-        kept.look()
-    return old, new
 
 
 def claim(*devices: str, uid: str = UID) -> Claim:
