@@ -86,17 +86,9 @@ class Process:
         Raises:
             ProgramFailed: the program ended, or the time is over.
         """
-        holds = False
-
-        def is_settled() -> bool:
-            nonlocal holds
-            holds = bool(condition())
-            return holds or not self.is_running()
-
-        if not poll(is_settled, seconds):
-            raise self._failure(f"took more than {seconds:g} s for {what}")
-        if not holds:
-            raise self._failure(f"ended before {what}")
+        wait_for(
+            condition, what, seconds=seconds, is_running=self.is_running, failure=self._failure
+        )
 
     def wait(self, *, seconds: float) -> None:
         """Waits for a program that ends by itself.
@@ -134,3 +126,36 @@ class Process:
 
     def _failure(self, reason: str) -> ProgramFailed:
         return ProgramFailed(f"{self.name} {reason}; its log ends with:\n{self.log_end()}")
+
+
+def wait_for(
+    condition: Callable[[], object],
+    what: str,
+    *,
+    seconds: float,
+    is_running: Callable[[], bool],
+    failure: Callable[[str], ProgramFailed],
+) -> None:
+    """Waits for something that a program is to do, wherever it runs.
+
+    Args:
+        condition: asked again and again until the answer is true.
+        what: it is, for the message.
+        seconds: bound.
+        is_running: whether the program has not ended.
+        failure: what to raise for a reason.
+
+    Raises:
+        ProgramFailed: the program ended, or the time is over.
+    """
+    holds = False
+
+    def is_settled() -> bool:
+        nonlocal holds
+        holds = bool(condition())
+        return holds or not is_running()
+
+    if not poll(is_settled, seconds):
+        raise failure(f"took more than {seconds:g} s for {what}")
+    if not holds:
+        raise failure(f"ended before {what}")

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from tests.cluster.real.control_plane import LOOPBACK
 from tests.cluster.real.credentials import HOST_OF_A_GUEST
 from tests.cluster.real.polling import poll
-from tests.cluster.real.processes import END_SECONDS, ProgramFailed
+from tests.cluster.real.processes import END_SECONDS, ProgramFailed, wait_for
 from tests.vm.control import Control
 from tests.vm.machine import Machine, search_path
 
@@ -145,17 +145,13 @@ class GuestProgram:
         Raises:
             ProgramFailed: the program ended, or the time is over.
         """
-        holds = False
-
-        def is_settled() -> bool:
-            nonlocal holds
-            holds = bool(condition())
-            return holds or self.status is not None
-
-        if not poll(is_settled, seconds):
-            raise self._failure(f"took more than {seconds:g} s for {what}")
-        if not holds:
-            raise self._failure(f"ended before {what}")
+        wait_for(
+            condition,
+            what,
+            seconds=seconds,
+            is_running=lambda: self.status is None,
+            failure=self._failure,
+        )
 
     def wait(self, *, seconds: float) -> None:
         """Waits for a program that ends by itself.
