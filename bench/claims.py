@@ -30,8 +30,10 @@ from bench.trees import Trees
 from liken_events._generated import dra_v1_pb2 as dra
 from liken_events.core.model.names import device_name
 from liken_events.core.timing import Timing
+from liken_events.rpc import WORKERS
 from liken_events.simulate.tree import MachineTree
 from liken_events.simulate.uevents import UeventSender
+from tests.fakes.apifaults import Hold
 from tests.fakes.apiserver import ApiServer
 from tests.fakes.claims import claim_body
 from tests.fakes.kubeconfig import write_kubeconfig
@@ -47,6 +49,9 @@ PREPARE_BOUND = 0.015
 
 CALLS = 500
 AT_ONCE = 16
+ARRIVAL_SECONDS = 1.0
+"""Until so many calls as there are threads have come to the agent; they take milliseconds."""
+
 CALL_SECONDS = 45.0
 """The kubelet's own bound."""
 
@@ -229,11 +234,30 @@ def _ask(api: ApiServer, body: dict[str, Any]) -> float:
     return took
 
 
+def _have_all_workers(api: ApiServer, plugin: Plugin, tree: MachineTree) -> None:
+    """Has the agent start every thread that its server may have. A thread that has sent an answer
+    is not free at once, and the next call may get a new one until there are all of them; what is
+    left after that is left for good."""
+    bodies = _claims(api, [_shared(tree)] * WORKERS, "workers")
+    held = Hold()
+    api.fail(held, on=lambda request: "/resourceclaims/" in request.path, times=WORKERS)
+    with ThreadPoolExecutor(WORKERS) as pool:
+        calls = [pool.submit(plugin.prepare, body) for body in bodies]
+        time.sleep(ARRIVAL_SECONDS)
+        held.released.set()
+        errors = [error for call in calls if (error := call.result())]
+    api.heal()
+    assert not errors, errors
+    for body in bodies:
+        plugin.unprepare(body)
+
+
 def _many(
     api: ApiServer, agent: AgentProcess, plugin: Plugin, tree: MachineTree
 ) -> Iterator[Measurement]:
     """Hundreds of calls, several at a time, twice: what the first round left must do for the
     second."""
+    _have_all_workers(api, plugin, tree)
     threads, errors, took = [], 0, []
     with ThreadPoolExecutor(AT_ONCE) as pool:
         for turn in range(2):
