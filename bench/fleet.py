@@ -105,6 +105,11 @@ class Fleet:
                 )
         return json.loads(line)
 
+    def said(self) -> str:
+        """The warnings and errors of its nodes so far."""
+        with open(self.log_path, encoding="utf-8") as log:
+            return log.read()
+
 
 def measure_nodes(
     control_plane: AuditedControlPlane, agent: AgentProcess, directory: str, effort: Effort
@@ -126,6 +131,7 @@ def measure_nodes(
         time.sleep(effort.nodes_quiet_seconds)
         quiet = control_plane.requests()
         after = fleet.ask("report")
+        _explain(quiet, fleet.said())
         yield from _quiet(first, quiet, count, effort.nodes_quiet_seconds)
         for what, cpu in (("agent", agent.cpu() - used[0]), (title, after["cpu"] - used[1])):
             yield measured(GROUP, f"CPU in these quiet seconds, {what}", "ms", [cpu], scale=1000)
@@ -134,6 +140,19 @@ def measure_nodes(
         yield measured(GROUP, f"{title}, resident memory for each", "MB", [memory])
         yield measured(GROUP, f"{title}, threads of their process", "threads", [after["threads"]])
         yield from _restart(control_plane, fleet, title, effort)
+
+
+def _explain(quiet: Sequence[Request], said: str) -> None:
+    """Writes down what a quiet node should not have asked, and what the nodes said: the promise
+    alone does not tell why it is not kept."""
+    others = [each for each in quiet if each.verb != "watch"]
+    for each in others:
+        sys.stderr.write(
+            f"{each.node}: {each.verb} {each.status}"
+            f" {each.received - quiet[0].received:.1f} s after the first quiet request\n"
+        )
+    if others:
+        sys.stderr.write(said)
 
 
 def _quiet(
