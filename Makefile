@@ -1,4 +1,4 @@
-# Two commands for newcomers: `make run` and `make test`. `make check` is what CI runs.
+# Two commands for newcomers: `make run` and `make test`. `.ci/run` runs what CI does.
 # Everything is installed into .venv; nothing else on the machine is changed.
 
 PYTHON ?= python3
@@ -16,7 +16,7 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 12
 
 run: $(VENV)/.installed ## publish this machine's devices and follow them (a simulated machine if it has none)
-	@$(BIN)/liken-events run --simulate-if-empty desk $(ARGS)
+	@$(BIN)/liken-events run --cluster directory --simulate-if-empty desk $(ARGS)
 
 test: $(VENV)/.dev ## the test suite
 	@$(BIN)/python -m pytest $(ARGS)

@@ -14,6 +14,7 @@ What is said in a call is left to `servers`, what may be at a path to `unix_sock
 
 import os
 import queue
+import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
@@ -186,7 +187,8 @@ class Server:
         """
         remove_stale(self._path)
         directory, name = os.path.split(self._path)
-        beside = os.path.join(directory, f".{name[1:]}")
+        # By one name two instances that bind at once would remove each other's.
+        beside = os.path.join(directory, f".{secrets.token_hex(len(name))}"[: len(name)])
         try:
             try:
                 server.add_insecure_port("unix:" + quote(os.fsencode(beside), safe="/"))

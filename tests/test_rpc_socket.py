@@ -1,12 +1,15 @@
+import errno
 import os
 import signal
 import socket
 import stat
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+import grpc
 import pytest
 import trio
 
@@ -120,6 +123,31 @@ async def test_somebody_who_is_quicker_is_not_replaced(
             async with Server(path, (SERVICE,)).serving():
                 pytest.fail("two serve at one path")
         assert other.is_there()
+        assert await who(path) == "us"
+        assert os.listdir(os.path.dirname(path)) == ["a.sock"]
+
+
+async def test_who_begins_at_the_same_time_and_gives_up_takes_nothing_along(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old and the new instance meet a kubelet that has removed all sockets, and bind at
+    once."""
+    real = os.chmod
+
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "not allowed")
+
+    def chmod(beside: str, mode: int) -> None:
+        monkeypatch.setattr(os, "chmod", refused)
+        other = grpc.server(ThreadPoolExecutor(1))
+        with pytest.raises(CannotServe, match="not allowed"):
+            Server(path, (SERVICE,))._bind(other)
+        other.stop(None).wait()
+        monkeypatch.setattr(os, "chmod", real)
+        real(beside, mode)
+
+    monkeypatch.setattr(os, "chmod", chmod)
+    async with Server(path, (SERVICE,)).serving():
         assert await who(path) == "us"
         assert os.listdir(os.path.dirname(path)) == ["a.sock"]
 

@@ -262,7 +262,7 @@ class ClaimKeeper:
             for device in devices:
                 if device not in shared:
                     await self._drivers.give_back(device)
-            failure = await self.holdings.end(uid)
+            failure = await self.holdings.end(uid, prepared)
             for device in shared if failure is None else ():
                 # The other one may have ended at the same time, and left it to this one.
                 if not self._is_held_by_another(uid, device):
@@ -271,7 +271,7 @@ class ClaimKeeper:
             log.warning(
                 "claim.release_failed", claim=str(reference), uid=uid, reason=failure.reason
             )
-        elif prepared is not None:
+        elif prepared is not None and uid not in self.holdings.prepared:
             log.info("claim.released", claim=str(reference), uid=uid)
         return failure
 

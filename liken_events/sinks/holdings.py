@@ -26,6 +26,7 @@ from liken_events.latest import Latest
 from liken_events.node_watch import NodeWatch
 from liken_events.sinks.spec_files import SpecFiles
 from liken_events.sinks.spec_writer import Conflict, Rewritten, SpecWriter
+from liken_events.sinks.whole_files import is_passing
 
 T = TypeVar("T")
 
@@ -60,7 +61,9 @@ class Holdings:
     def are_usable(self, uid: str) -> bool:
         """Whether a prepared claim's spec names all its devices as they are now."""
         sights = self._sights.get(uid)
-        return sights is not None and all(sight.is_usable for sight in sights.values())
+        if sights is None or uid in self._unwritten:
+            return False
+        return all(sight.is_usable for sight in sights.values())
 
     async def restore(self) -> None:
         """Takes over what an earlier run left. Nothing of another boot is taken over."""
@@ -86,6 +89,7 @@ class Holdings:
                 await self._alone(lambda: None)
             except OSError as error:
                 return Refused(reason=f"{error.filename} cannot be read: {_why(error)}")
+            self._watch()
             return None
 
     async def hold(self, claim: Claim, node: str) -> Prepared | Refused | Conflict:
@@ -114,11 +118,26 @@ class Holdings:
             self._tell_health()
             return outcome.prepared
 
-    async def end(self, uid: str) -> Refused | None:
-        """Removes all that a claim left; why it could not, if it could not."""
+    async def end(self, uid: str, seen: Prepared | None = None) -> Refused | None:
+        """Removes all that a claim left; why it could not, if it could not.
+
+        Args:
+            uid: the claim's.
+            seen: what is to be ended. If another instance prepared the claim again since, that
+                was asked for later, and it stays.
+        """
+
+        def work() -> bool:
+            now = self._prepared.get(uid)
+            if seen is not None and now is not None and now.stamp != seen.stamp:
+                return False
+            self._files.remove(uid)
+            return True
+
         async with self._lock:
             try:
-                await self._alone(lambda: self._files.remove(uid))
+                if not await self._alone(work):
+                    return None
             except OSError as error:
                 return Refused(
                     reason=f"{self._file(error, uid)} could not be removed: {_why(error)}"
@@ -154,7 +173,7 @@ class Holdings:
                 done = await self._alone(work)
             except OSError as error:
                 self._tell_trouble(error)
-                return not self._prepared
+                return not self._prepared and not is_passing(error)
             self._take(doubtful, done)
             self._watch()
             self._nodes.forget(self._own_paths(done), number)
@@ -171,6 +190,7 @@ class Holdings:
             # Its own return, or another device's arrival: that may be told before its removal is.
             or any(path in announced for path in self._paths(uid))
             or not self._files.is_as_written(uid)
+            or not self._files.records.has(uid)
         )
 
     def _paths(self, uid: str) -> Iterator[str]:
@@ -196,7 +216,10 @@ class Holdings:
             if result is None:
                 self._unwritten.add(uid)
                 continue
-            self._unwritten.discard(uid)
+            if result.is_right:
+                self._unwritten.discard(uid)
+            else:
+                self._unwritten.add(uid)
             self._prepared[uid] = result.prepared
             self._sights[uid] = result.sights
             if result.is_written:
@@ -248,7 +271,7 @@ class Holdings:
         """
 
         def run() -> T:
-            with self._files.records.alone(make=make):
+            with self._files.records.alone(make=make or bool(self._prepared)):
                 # Whoever gave up meanwhile may have asked another instance for the opposite.
                 trio.from_thread.check_cancelled()
                 if not is_up_to_date:

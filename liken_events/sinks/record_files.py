@@ -26,6 +26,7 @@ from liken_events.sinks.whole_files import (
     draft_name,
     make_directory,
     names,
+    raise_if_passing,
     read,
     remove,
     replace,
@@ -37,9 +38,9 @@ ENDING = ".json"
 RECORD_MODE = 0o600
 
 LOCK_SECONDS = 8.0
-"""How long to wait for another instance. It writes for milliseconds, and waits 5 s at most for a
-device that hangs (`sources.looks`). With the 5 s for the last inventory it is less than the 15 s
-that an agent is given to stop."""
+"""How long to wait for another instance. It writes for milliseconds, and waits for devices that
+hang: 5 s, and 0.2 s for each after the first (`sources.looks`). With the 5 s for the last
+inventory it is less than the 15 s that an agent is given to stop."""
 
 STEP_SECONDS = 0.005
 """How often it is tried: the kernel knows no wait for a lock with a bound."""
@@ -123,6 +124,7 @@ class RecordFiles:
             try:
                 claim, is_current = self.read(uid)
             except (OSError, ValueError) as error:
+                raise_if_passing(error)
                 broken.append((self.path(uid), str(error)))
                 continue
             if is_current:
@@ -133,6 +135,10 @@ class RecordFiles:
     def uids(self) -> list[str]:
         """Whose records there are, sorted. Raises OSError if the directory cannot be read."""
         return [name.removesuffix(ENDING) for name in names(self.directory, "", ENDING)]
+
+    def has(self, uid: str) -> bool:
+        """Whether a claim had a record at the last look."""
+        return uid in self._seen
 
     def path(self, uid: str) -> str:
         """Where a claim's record is."""

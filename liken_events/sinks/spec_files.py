@@ -24,6 +24,7 @@ from liken_events.sinks.whole_files import (
     Signature,
     draft_name,
     names,
+    raise_if_passing,
     read,
     remove,
     remove_drafts,
@@ -98,6 +99,7 @@ class SpecFiles:
             try:
                 claim, is_current = self.records.read(uid)
             except (OSError, ValueError) as error:
+                raise_if_passing(error)
                 broken.append((set_aside(self.records.path(uid)), str(error)))
                 continue
             if is_current:
@@ -117,6 +119,7 @@ class SpecFiles:
             try:
                 devices = _devices(read(path))
             except (OSError, ValueError) as error:
+                raise_if_passing(error)
                 broken.append((set_aside(path), str(error)))
                 continue
             if devices is not None and uid not in prepared:
@@ -190,6 +193,12 @@ class SpecFiles:
                 self._written[uid] = found
         return is_written
 
+    def remove_spec(self, uid: str) -> None:
+        """Removes a claim's spec alone. Raises OSError."""
+        remove(self.spec_path(uid))
+        self._known.pop(uid, None)
+        self._written.pop(uid, None)
+
     def remove(self, uid: str) -> None:
         """Removes a claim's spec, then its record; what is not there is removed already.
 
@@ -199,18 +208,20 @@ class SpecFiles:
         Raises:
             OSError: one of them could not be removed.
         """
-        remove(self.spec_path(uid))
-        self._known.pop(uid, None)
-        self._written.pop(uid, None)
+        self.remove_spec(uid)
         self.records.remove(uid)
 
 
 def boot_id(proc: str = "/proc") -> str:
-    """The kernel's random id of this boot; `""` where there is none, as in a made-up tree."""
+    """The kernel's random id of this boot; `""` where there is none, as in a made-up tree.
+
+    Raises:
+        OSError: it cannot be read. Without it all claims would be another boot's, and be ended.
+    """
     try:
         with open(os.path.join(proc, "sys/kernel/random/boot_id"), encoding="ascii") as file:
             return file.read().strip()
-    except (OSError, UnicodeDecodeError):
+    except (FileNotFoundError, NotADirectoryError, UnicodeDecodeError):
         return ""
 
 

@@ -9,6 +9,7 @@ is in a spec is decided in `core.plan.cdi`; files are written in `sinks.spec_fil
 """
 
 import contextlib
+import secrets
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -68,11 +69,14 @@ class Rewritten:
         prepared: with the nodes that they deliver.
         sights: how each stands, by name.
         is_written: whether the spec was not so before.
+        is_right: whether spec and record say so now; otherwise they could not be written, and a
+            spec that says anything else is removed.
     """
 
     prepared: Prepared
     sights: Mapping[str, Sight]
     is_written: bool
+    is_right: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +187,9 @@ class SpecWriter:
                 return Conflict(device=found.name, other=other.reference)
             devices.append(found)
             sights[found.name] = self.sight(found, judgement)
-        prepared = Prepared(reference=claim.reference, devices=tuple(devices))
+        prepared = Prepared(
+            reference=claim.reference, devices=tuple(devices), stamp=secrets.token_hex(8)
+        )
         self._files.records.write(prepared)
         try:
             written = self._files.write_spec(uid, spec(prepared, sights, _nobody) or "")
@@ -200,7 +206,7 @@ class SpecWriter:
         self, claims: Iterable[Prepared], inventory: Inventory, announced: Mapping[str, str]
     ) -> dict[str, Rewritten]:
         """Looks at the devices of these claims and writes what changed; claims of which something
-        could not be read or written are left out.
+        could not be read are left out. One that cannot be written has no spec until it can be.
 
         A device that is there again counts as away until it has settled, which is when the
         inventory knows it so: half of its nodes would start a container that lacks the others.
@@ -229,17 +235,30 @@ class SpecWriter:
                     uid, spec(refreshed(prepared, fresh), fresh, owner)
                 ):
                     sights = fresh
-                new = refreshed(prepared, sights)
-                written = self._files.write_spec(uid, spec(new, sights, owner) or "")
-                if new != prepared:
-                    self._files.records.write(new)
             except OSError as error:
-                log.warning(
-                    "claim.refresh_failed", claim=str(prepared.reference), reason=str(error)
-                )
+                _tell_failure(prepared, error)
                 continue
-            done[uid] = Rewritten(prepared=new, sights=sights, is_written=written)
+            done[uid] = self._write(prepared, sights, owner)
         return done
+
+    def _write(self, prepared: Prepared, sights: Mapping[str, Sight], owner: Owner) -> Rewritten:
+        """Writes what changed of a claim's spec and record."""
+        uid = prepared.reference.uid
+        new = refreshed(prepared, sights)
+        text = spec(new, sights, owner) or ""
+        try:
+            written = self._files.write_spec(uid, text)
+            if new != prepared or not self._files.records.has(uid):
+                self._files.records.write(new)
+        except OSError as error:
+            _tell_failure(prepared, error)
+            # By the old spec a container may get what the kernel gave these numbers to since.
+            # Without one it fails and says so. A full disk refuses no removal.
+            if self._files.read_spec(uid) != text:
+                with contextlib.suppress(OSError):
+                    self._files.remove_spec(uid)
+            return Rewritten(prepared=prepared, sights=sights, is_written=False, is_right=False)
+        return Rewritten(prepared=new, sights=sights, is_written=written)
 
     def _settled(self, device: PreparedDevice, sight: Sight, inventory: Inventory) -> Sight:
         if not sight.is_usable or sight == self.sight(device, inventory.judgement(device.key)):
@@ -281,6 +300,10 @@ def _paths(judgement: Judgement) -> Iterator[str]:
         yield device.bus_node.path
     for node in device.nodes:
         yield node.path
+
+
+def _tell_failure(prepared: Prepared, error: OSError) -> None:
+    log.warning("claim.refresh_failed", claim=str(prepared.reference), reason=str(error))
 
 
 def _nobody(node: Node, held: PreparedDevice) -> None:  # noqa: ARG001  # what `Owner` takes

@@ -10,6 +10,7 @@ there are is decided in `sinks.spec_files` and `sinks.record_files`.
 """
 
 import contextlib
+import errno
 import os
 from typing import TypeAlias
 
@@ -19,6 +20,10 @@ nobody."""
 
 LONGEST = 1 << 20
 """Characters of a file of ours at most: a claim has 32 devices, and a device some dozen nodes."""
+
+PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ETIMEDOUT})
+"""Errors that say nothing of a file: this process or the machine has run out of something, or
+somebody else has the turn."""
 
 PRIVATE_MODE = 0o700
 """Of a directory that is for the agent alone."""
@@ -41,6 +46,17 @@ def read(path: str) -> str:
     if len(text) > LONGEST:
         raise ValueError("it is too long to be ours")
     return text
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether an error says nothing of the file that was to be read, and passes."""
+    return isinstance(error, OSError) and error.errno in PASSING
+
+
+def raise_if_passing(error: Exception) -> None:
+    """Raises an error that must not be taken for a broken file."""
+    if is_passing(error):
+        raise error
 
 
 def names(directory: str, start: str, end: str) -> list[str]:

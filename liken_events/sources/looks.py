@@ -30,6 +30,10 @@ LOOK_SECONDS = 5.0
 """For one device. Reading takes less than a millisecond; a USB request that nobody answers takes
 the kernel five seconds, and the kubelet's call waits for 45."""
 
+HURRY_SECONDS = 0.2
+"""The same while another device hangs. The interfaces of one device hang together, and what is
+below one hub does; all of them must not add up to what a call, or another instance, waits for."""
+
 
 class Looks:
     """Looks at one machine. Methods block, may be called from several threads, and raise OSError
@@ -52,13 +56,15 @@ class Looks:
 
     def at(self, key: Key) -> Judgement | None:
         """What is in a slot now; None if nothing is. Raises TimeoutError once it took
-        `LOOK_SECONDS`, and at once while that look has not ended."""
+        `LOOK_SECONDS`, or `HURRY_SECONDS` while another one hangs, and at once while that look has
+        not ended."""
         hanging = self._hanging.get(key)
         if hanging is not None and hanging.is_alive():
             raise _hangs(key)
         look = _Look(self, key)
         look.start()
-        look.join(LOOK_SECONDS)
+        is_late = any(other.is_alive() for other in list(self._hanging.values()))
+        look.join(HURRY_SECONDS if is_late else LOOK_SECONDS)
         if look.is_alive():
             self._hanging[key] = look
             raise _hangs(key)
@@ -159,7 +165,8 @@ class _Look(threading.Thread):
         if self._failure is not None:
             raise self._failure
         if self._found is None:
-            raise RuntimeError("the look ended with a bug, which is told on standard error")
+            # One device's trouble, like any other: a bug must not end what is done for the rest.
+            raise OSError(errno.EIO, "the look ended with a bug, which is told on standard error")
         return self._found[0]
 
 

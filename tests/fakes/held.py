@@ -54,11 +54,18 @@ def there(*nodes: Node) -> Sight:
 
 AWAY = Sight(presence=Presence.AWAY)
 
-keys = st.builds(Key, bus=generated.buses, address=generated.addresses)
+keys = st.builds(
+    Key, bus=generated.buses, address=generated.addresses.filter(lambda text: "\0" not in text)
+)
+"""No name of a directory has a NUL."""
+
 names = st.builds(device_name, keys, st.sampled_from(PARTS))
 uids = st.uuids().map(str)
-nodes = st.sampled_from([node for node in generated.NODES if "\udcae" not in node.path])
-"""sysfs is read with U+FFFD in place of what is no UTF-8, so no path holds a surrogate."""
+nodes = st.sampled_from(
+    [node for node in generated.NODES if not {"\udcae", "\0"} & set(node.path)]
+)
+"""sysfs is read with U+FFFD in place of what is no UTF-8, so no path holds a surrogate; and none
+holds a NUL."""
 
 some_nodes = st.lists(nodes, max_size=4, unique_by=lambda node: node.path).map(tuple)
 prepared_devices = st.builds(

@@ -8,11 +8,13 @@ import trio
 from structlog.typing import EventDict
 
 from liken_events.core.model.claims import ClaimReference, Refused
+from liken_events.core.model.prepared import Prepared
 from liken_events.sinks import cdi
 from liken_events.sinks.spec_files import SpecFiles
 from liken_events.sinks.usb_drivers import UsbDrivers
 from tests.fakes.devices import tty, usb
 from tests.fakes.keeping import (
+    BUS,
     NOWHERE,
     OTHER_NAME,
     STICK,
@@ -115,12 +117,12 @@ async def test_of_two_claims_that_end_at_once_one_gives_the_hardware_back(
     async def end(kept: Keeping, claim: ClaimReference) -> None:
         real = kept.holdings.end
 
-        async def late(uid: str) -> Refused | None:
+        async def late(uid: str, seen: Prepared | None) -> Refused | None:
             waiting.append(uid)
             if len(waiting) == 2:
                 everybody.set()
             await everybody.wait()
-            return await real(uid)
+            return await real(uid, seen)
 
         monkeypatch.setattr(kept.holdings, "end", late)
         assert await kept.keeper.unprepare(claim) is None
@@ -191,3 +193,30 @@ async def test_both_may_clean(both: tuple[Keeping, Keeping], probed: list[str]) 
             nursery.start_soon(keeping.keeper.clean)
     assert old.left == names_of([kept])
     assert "1-9:1.0" in probed
+
+
+async def test_an_end_leaves_what_the_other_prepared_since(
+    both: tuple[Keeping, Keeping], monkeypatch: pytest.MonkeyPatch, logs: list[EventDict]
+) -> None:
+    """Giving hardware back takes a while. Meanwhile the other one is asked to prepare the claim
+    for a second pod, and answers that it is."""
+    old, new = both
+    claim = await old.prepared(STICK_NAME)
+    is_giving, may_go_on = trio.Event(), trio.Event()
+
+    async def give_back(*_: object) -> None:
+        is_giving.set()
+        await may_go_on.wait()
+
+    monkeypatch.setattr(old.keeper._drivers, "give_back", give_back)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(old.keeper.unprepare, claim)
+        await is_giving.wait()
+        assert isinstance(await new.keeper.prepare(claim), tuple)
+        may_go_on.set()
+    assert new.nodes_of(claim) == [BUS, TTY]
+    rival = await new.keeper.prepare(new.claim(STICK_NAME, name="rival"))
+    assert isinstance(rival, Refused), "the device is one pod's"
+    assert "claim.released" not in [line["event"] for line in logs]
+    assert await old.keeper.unprepare(claim) is None
+    assert old.left == []

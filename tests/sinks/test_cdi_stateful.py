@@ -163,8 +163,11 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def exchange(self) -> None:
-        """The kubelet calls the other one from now on, whose loop has heard of all hardware."""
+        """The kubelet calls the other one from now on, which has heard of all hardware and of all
+        claims."""
         self.exchange_agents()
+        trio.run(self.kept.holdings.take_over)
+        self.tell_of_virtual()
         self.kept.look()
 
     @rule(what=st.sampled_from(["prepare"] * 4 + ["unprepare"]), uid=claims, wanted=several)
@@ -232,12 +235,15 @@ class Life(RuleBasedStateMachine):
         self.kept = self.kept.anew()
         trio.run(self.kept.holdings.restore)
         assert self.held.keys() <= self.kept.holdings.prepared.keys()
-        for path in self.virtual:
-            # Its node was made long ago, and nobody tells again: it is found under the dev root
-            # of a real machine.
-            self.kept.nodes.announce(path, f"{VIRTUAL}/{path.removeprefix('/dev/')}")
+        self.tell_of_virtual()
         self.kept.look()
         self.fresh = False
+
+    def tell_of_virtual(self) -> None:
+        """A node that was made before an agent knew of the claim whose path it took is told of by
+        nobody: it is found under the dev root of a real machine."""
+        for path in self.virtual:
+            self.kept.nodes.announce(path, f"{VIRTUAL}/{path.removeprefix('/dev/')}")
 
     def start_both_anew(self) -> None:
         """One after the other."""

@@ -129,14 +129,15 @@ def test_a_bus_that_cannot_be_listed_is_no_empty_one(tree: MachineTree) -> None:
 
 
 class HangingFiles(Files):
-    """Reading the serial number of the stick hangs until it is let go."""
+    """Reading the serial number of the stick hangs until it is let go; or reading of anything."""
 
     def __init__(self) -> None:
         self.free = threading.Event()
         self.reads = 0
+        self.end = "/1-9/serial"
 
     def text(self, path: str) -> str | None:
-        if path.endswith("/1-9/serial"):
+        if path.endswith(self.end):
             self.reads += 1
             assert self.free.wait(30)
         return super().text(path)
@@ -170,6 +171,19 @@ def test_a_device_that_hangs_is_given_up_and_not_asked_again_until_it_answered(
             continue  # the look that hung is just ending
     assert seen is not None
     assert seen.device == STICK
+
+
+def test_while_one_device_hangs_another_one_that_does_is_given_up_soon(
+    tree: MachineTree, hanging: HangingFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.05)
+    found = looks(tree, hanging)
+    with pytest.raises(TimeoutError):
+        found.at(STICK.key)
+    monkeypatch.setattr(module, "LOOK_SECONDS", 3600.0)
+    hanging.end = ""
+    with pytest.raises(TimeoutError, match=r"0000:00:02\.0 hangs while it is read"):
+        found.at(GPU.key)
 
 
 def test_a_path_that_nothing_has_has_no_owner(tree: MachineTree) -> None:

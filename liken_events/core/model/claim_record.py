@@ -38,6 +38,8 @@ def to_json(prepared: Prepared, boot: str) -> str:
         "uid": prepared.reference.uid,
         "devices": [_device_to_json(device) for device in prepared.devices],
     }
+    if prepared.stamp:
+        body["stamp"] = prepared.stamp
     return dump(body, indent=2) + "\n"
 
 
@@ -57,7 +59,9 @@ def from_json(text: str) -> tuple[Prepared, str]:
     if len({device.name for device in devices}) < len(devices):
         raise ReadingError("the record: two of its devices have one name")
     prepared = Prepared(
-        reference=reference, devices=tuple(sorted(devices, key=lambda device: device.name))
+        reference=reference,
+        devices=tuple(sorted(devices, key=lambda device: device.name)),
+        stamp=top.text_or_none("stamp") or "",
     )
     return prepared, top.text("boot")
 
@@ -82,9 +86,12 @@ def _device_from_json(place: Place) -> PreparedDevice:
     name = place.text("name")
     if not is_device_name(name):
         raise ReadingError(f"the record: '{printable(name)}' is no device")
+    key = key_from_json(place)
+    if "\0" in key.address:
+        raise ReadingError(f"the record: '{printable(key.address)}' is no address")
     return PreparedDevice(
         name=name,
-        key=key_from_json(place),
+        key=key,
         vendor=place.text_or_none("vendor"),
         product=place.text_or_none("product"),
         is_shared=place.switch("shared"),
@@ -96,6 +103,6 @@ def _device_from_json(place: Place) -> PreparedDevice:
 def _nodes_from_json(place: Place, key: str) -> tuple[Node, ...]:
     found = tuple(node_from_json(item) for item in place.places(key))
     for node in found:
-        if not node.path.startswith("/dev/"):
+        if not node.path.startswith("/dev/") or "\0" in node.path:
             raise ReadingError(f"the record: '{printable(node.path)}' is no device node")
     return found

@@ -11,13 +11,13 @@ in `core.model.health`.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from liken_events.core.model.claims import Allocated, ClaimReference, Refused
 from liken_events.core.model.device import Judgement
 from liken_events.core.model.names import device_name, printable
-from liken_events.core.model.shapes import PARTS, shapes
+from liken_events.core.model.shapes import PARTS, is_render, shapes
 from liken_events.core.model.snapshot import Device, Key, Node
 
 
@@ -45,6 +45,12 @@ class PreparedDevice:
     nodes: tuple[Node, ...] = ()
 
     @property
+    def is_render_share(self) -> bool:
+        """Whether what was given is what a graphics driver shares out among many."""
+        own = [node for node in self.given if node.subsystem != "usb"]
+        return self.is_shared and bool(own) and all(map(is_render, own))
+
+    @property
     def model(self) -> str:
         """`vendor:product`, for people and for the table of aliases."""
         return _model(self.vendor, self.product)
@@ -52,10 +58,15 @@ class PreparedDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A prepared claim and its devices, sorted by name; a device occurs once."""
+    """A prepared claim and its devices, sorted by name; a device occurs once.
+
+    Attributes:
+        stamp: another one each time that the claim is prepared, by whichever instance.
+    """
 
     reference: ClaimReference
     devices: tuple[PreparedDevice, ...] = ()
+    stamp: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +179,8 @@ def look_at(
         return Sight(presence=Presence.REPLACED, found=found)
     for shape in shapes(device) if device.driver is not None else ():
         if device_name(held.key, shape.suffix) == held.name:
+            if held.is_render_share and not shape.shareable:
+                break  # another driver's: what several may hold has become what one may
             return Sight(presence=Presence.THERE, nodes=shape.nodes, found=found)
     is_primary = device_name(held.key) == held.name
     if is_primary and device.bus_node is not None and not device.nodes:
@@ -181,7 +194,7 @@ def holder(wanted: PreparedDevice, others: Iterable[Prepared]) -> Prepared | Non
         return None
     for other in others:
         for device in other.devices:
-            if device.name == wanted.name and not device.is_shared:
+            if device.name == wanted.name and (not device.is_shared or device.is_render_share):
                 return other
     return None
 

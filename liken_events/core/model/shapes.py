@@ -83,7 +83,7 @@ def _unknown(device: Device) -> tuple[Shape, ...] | None:
 
 
 def _graphics(device: Device) -> tuple[Shape, ...] | None:
-    render = [node for node in device.nodes if _is_render(node)]
+    render = [node for node in device.nodes if is_render(node)]
     if not render or not _subsystems(device.nodes) <= GRAPHICS:
         return None
     found = [
@@ -137,9 +137,10 @@ def _with_bus_node(device: Device, nodes: Iterable[Node]) -> tuple[Node, ...]:
     return sort_nodes((*nodes, *extra))
 
 
-def _is_render(node: Node) -> bool:
+def is_render(node: Node) -> bool:
+    """Whether a node is one by which a graphics driver serves many at a time."""
     return node.path.startswith("/dev/dri/renderD")
 
 
 def _renders(nodes: Iterable[Node]) -> bool:
-    return any(_is_render(node) for node in nodes)
+    return any(is_render(node) for node in nodes)

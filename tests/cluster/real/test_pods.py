@@ -26,7 +26,7 @@ OF_CLASSES = {
     "gpu-render": {GPU},
     "gpu-display": {f"{GPU}-display"},
     "sound-card": {"pci-0000-00-1f-3"},
-    "bluetooth-radio": {"usb-1-14-1-0", "usb-1-14-1-1"},
+    "bluetooth-radio": {"usb-1-14-1-0"},
     "ups": {"usb-1-3-1-0"},
 }
 """What the machine has of each class of the document."""

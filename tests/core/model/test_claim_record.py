@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -102,6 +103,21 @@ def test_any_claim_is_the_same_after_its_record(
     assert from_json(text) == (claim, boot)
     assert from_json(text.encode().decode()) == (claim, boot), "it can be written to a file"
     assert to_json(claim, boot) == text
+
+
+def test_a_record_tells_one_preparation_from_another() -> None:
+    claim, _ = from_json(to_json(replace(CLAIM, stamp="f00d"), BOOT))
+    assert (claim.stamp, from_json(TEXT)[0].stamp) == ("f00d", "")
+    assert claim == CLAIM, "it is the same claim with the same devices"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("1-2:1.0", "1-2:1.0\\u0000"), ("/dev/ttyUSB0", "/dev/tty\\u0000USB0")],
+)
+def test_what_no_file_can_be_called_is_refused(old: str, new: str) -> None:
+    with pytest.raises(ReadingError):
+        from_json(TEXT.replace(old, new))
 
 
 def test_a_claim_without_devices_has_a_record_too() -> None:
