@@ -72,6 +72,9 @@ print(json.dumps({
     "no_new_privileges": int(status["NoNewPrivs"]),
     "root": outcome("/file", os.O_CREAT | os.O_WRONLY),
     "dev": outcome("/host/dev/file", os.O_CREAT | os.O_WRONLY),
+    "below_dev": outcome("/host/dev/shm/file", os.O_CREAT | os.O_WRONLY),
+    "sys": outcome("/host/sys/file", os.O_CREAT | os.O_WRONLY),
+    "plugins": sorted(os.listdir("/var/lib/kubelet/plugins")),
     "proc": outcome("/host/proc/sys/kernel/hostname", os.O_WRONLY),
     "kvm": outcome("/host/dev/kvm", os.O_RDONLY),
     "drivers_probe": outcome("/host/sys/bus/pci/drivers_probe", os.O_WRONLY),
@@ -178,6 +181,9 @@ def test_its_pod_runs_with_the_rights_that_it_says_and_no_others(
             "no_new_privileges": 1,
             "root": "EROFS",
             "dev": "EROFS",
+            "below_dev": "EROFS",  # another file system, mounted there
+            "sys": "EROFS",
+            "plugins": ["liken.sh"],
             "proc": "EROFS",
             "kvm": "EPERM",  # the cgroup's rules for devices
             "drivers_probe": "ENODEV",  # it was written, and the bus looked
@@ -197,7 +203,8 @@ def test_a_pod_gets_its_device_and_the_kernel_is_heard(
         made_up = MadeUpMachine(
             f"{root}/tree", f"{installed.room.root}/dev", KernelFeed(directory)
         )
-        places = {"sys": made_up.tree.sys, "proc": made_up.tree.proc}
+        sys = made_up.tree.sys
+        places = {"sys": sys, "sys-bus": f"{sys}/bus", "proc": made_up.tree.proc}
         with DaemonSet(control_plane, installed, places) as agent:
             agent.until_logged("kubelet.registered")
             path = f"{SLICES}/{installed.name}-liken.sh"
