@@ -90,6 +90,19 @@ def test_a_slice_of_another_driver_is_refused(mine: Client, client: Client) -> N
     client.delete(f"{SLICES}/gpu")
 
 
+def test_a_slice_of_another_nodes_pool_is_refused_and_can_be_removed(
+    mine: Client, client: Client
+) -> None:
+    body = resource_slice("pool", "liken.sh", NODE, 1)
+    body["spec"]["pool"] |= {"name": "theirs", "generation": 99}
+    with pytest.raises(Refused) as refused:
+        mine.create(SLICES, body)
+    check(refused.value, f"the agent on node '{NODE}' may not write a slice of pool 'theirs'")
+    client.create(SLICES, body)
+    mine.delete(f"{SLICES}/pool")
+    assert client.find(f"{SLICES}/pool") is None
+
+
 def test_a_token_of_no_pod_writes_nothing(
     pod: AgentPod, control_plane: ControlPlane, client: Client
 ) -> None:
