@@ -74,6 +74,7 @@ print(json.dumps({
     "dev": outcome("/host/dev/file", os.O_CREAT | os.O_WRONLY),
     "below_dev": outcome("/host/dev/shm/file", os.O_CREAT | os.O_WRONLY),
     "sys": outcome("/host/sys/file", os.O_CREAT | os.O_WRONLY),
+    "records": oct(os.stat("/run/liken-events/records").st_mode),
     "plugins": sorted(os.listdir("/var/lib/kubelet/plugins")),
     "proc": outcome("/host/proc/sys/kernel/hostname", os.O_WRONLY),
     "kvm": outcome("/host/dev/kvm", os.O_RDONLY),
@@ -183,6 +184,7 @@ def test_its_pod_runs_with_the_rights_that_it_says_and_no_others(
             "dev": "EROFS",
             "below_dev": "EROFS",  # another file system, mounted there
             "sys": "EROFS",
+            "records": "0o40700",
             "plugins": ["liken.sh"],
             "proc": "EROFS",
             "kvm": "EPERM",  # the cgroup's rules for devices
