@@ -14,6 +14,7 @@ polled. What is answered is in `servers.deviceplugin`, how a socket lives in
 
 import os
 import random
+import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -49,6 +50,11 @@ moment when `kubelet.sock` is made and the one when it is listened to there is n
 AGAIN_SECONDS = 0.2
 """Between two registrations with one kubelet that ends the stream again and again."""
 
+STUCK = "device plugin already connected"
+"""What a kubelet answers (1.37, `devicemanager.PluginConnected`) when it has not seen the end of
+the last stream from the same path yet. It forgets whose stream that is by this answer, and gives
+the same one for that path as long as it lives."""
+
 WORKERS = 16
 """Threads of a resource's server at most: its streams, and some calls of `Allocate`, which is made
 for one container after the other."""
@@ -78,6 +84,8 @@ class DeviceRegistration:
         self._kubelet = os.path.join(self._directory, KUBELET_SOCKET)
         self._life = SocketLife()
         self._is_missed = False
+        self._sockets: dict[HostDevice, str] = {}
+        self._names = [KUBELET_SOCKET]
 
     async def run(
         self,
@@ -91,12 +99,13 @@ class DeviceRegistration:
         Args:
             resources: each with what is there of it.
         """
-        names = (KUBELET_SOCKET, *(device.socket for device in resources))
+        for device in resources:
+            self._serve_as(device, device.socket)
         above, name = os.path.split(self._directory)
         async with trio.open_nursery() as nursery:
             # A directory that is renamed takes the watch below it along.
             await nursery.start(self._life.watch, above, (name,))
-            await nursery.start(self._life.watch, self._directory, names)
+            await nursery.start(self._life.watch, self._directory, self._names)
             for device, presence in resources.items():
                 nursery.start_soon(self._tell, presence)
                 nursery.start_soon(self._keep, device, presence)
@@ -109,14 +118,19 @@ class DeviceRegistration:
             self._life.changes.set(None)
 
     async def _keep(self, device: HostDevice, presence: Latest[Presence]) -> None:
-        path = os.path.join(self._directory, device.socket)
         plugin = DevicePlugin(device, presence, lambda: self._life.changes.set(None))
         while True:
             await self._life.wait_until(lambda: self._is_wanted(presence))
+            path = os.path.join(self._directory, self._sockets[device])
             server = Server(path, (plugin.service(),), workers=WORKERS)
             await self._life.hold(
                 server, path, inside=partial(self._stay_registered, device, plugin, server)
             )
+
+    def _serve_as(self, device: HostDevice, name: str) -> None:
+        """Has a resource be served on a socket of this name from the next one on."""
+        self._sockets[device] = name
+        self._names[:] = KUBELET_SOCKET, *self._sockets.values()
 
     def _is_wanted(self, presence: Latest[Presence]) -> bool:
         """Whether there is something to offer, and a directory to serve in."""
@@ -132,7 +146,7 @@ class DeviceRegistration:
         self, device: HostDevice, plugin: DevicePlugin, server: Server
     ) -> None:
         """Registers whenever there is a kubelet that does not know us. Returns when the socket is
-        lost, or has to be made anew to end a stream."""
+        lost, or has to be made anew: to end a stream, or because a kubelet is stuck with it."""
         known: _Known | None = None
         failures = 0
         with KubeletSocket(self._kubelet) as kubelet:
@@ -161,6 +175,9 @@ class DeviceRegistration:
                 delay = RETRY.delay(failures, random.random())  # noqa: S311  # jitter
                 with trio.move_on_after(delay):
                     await self._life.wait_until(partial(_is_other, server, kubelet))
+                if STUCK in reason:
+                    self._serve_as(device, _another_name(device))
+                    return
 
     def _time_left(
         self, kubelet: KubeletSocket, known: _Known | None, plugin: DevicePlugin
@@ -182,7 +199,7 @@ class DeviceRegistration:
         """Registers one resource; why it could not, if it could not. A call to a kubelet that is
         no more is given up."""
         question = messages.RegisterRequest(
-            version=VERSION, endpoint=device.socket, resource_name=device.resource
+            version=VERSION, endpoint=self._sockets[device], resource_name=device.resource
         )
         reason: str | None = "the kubelet was started anew meanwhile"
         async with trio.open_nursery() as nursery:
@@ -212,6 +229,12 @@ class DeviceRegistration:
             reason=reason,
             failures=failures,
         )
+
+
+def _another_name(device: HostDevice) -> str:
+    """A name for a resource's socket that no kubelet has met, as long as its own: paths have a
+    limit."""
+    return f"{device.socket.removesuffix('.sock')[:-6]}{secrets.token_hex(3)}.sock"
 
 
 def _is_other(server: Server, kubelet: KubeletSocket) -> bool:

@@ -8,7 +8,7 @@ This file watches directories, wakes whoever waits for something in them, and ho
 until it is lost. Which sockets there are and what is said on them is left to whoever uses it.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 import trio
@@ -41,9 +41,10 @@ class SocketLife:
         self._complaints: dict[str, str] = {}
 
     async def watch(
-        self, directory: str, names: tuple[str, ...], *, task_status: trio.TaskStatus[None]
+        self, directory: str, names: Sequence[str], *, task_status: trio.TaskStatus[None]
     ) -> None:
-        """Tells `changes` when something happened to one of the names, for ever."""
+        """Tells `changes` when something happened to one of the names, for ever. A name that is
+        added counts after the next event in the directory, as when its socket is made."""
         with DirectoryWatch(directory) as watch:
             task_status.started()
             while True:

@@ -115,6 +115,9 @@ class Life:
             self._is_over.wait(60)
         if kubelet.refusal or request.version != "v1beta1":
             context.abort(grpc.StatusCode.UNKNOWN, kubelet.refusal or "unsupported API version")
+        if request.endpoint in kubelet.stuck:
+            path = kubelet.directory / request.endpoint
+            context.abort(grpc.StatusCode.UNKNOWN, f"device plugin already connected: {path}")
         client = DeviceClient(str(kubelet.directory / request.endpoint))
         with self._lock:
             self._all.append(client)
@@ -156,6 +159,8 @@ class DeviceKubelet:
         socket: its own.
         lives: all of its lives so far; the last is the current one.
         refusal: what `Register` is refused with, if anything.
+        stuck: names of sockets that it will not take any more, as Kubernetes 1.37 does after a
+            registration that came before it saw the end of the last stream.
         hangs: whether a `Register` that comes now is not answered as long as its life lasts.
         delays: whether no stream is opened yet to plugins that were taken.
     """
@@ -166,6 +171,7 @@ class DeviceKubelet:
         self.socket = self.directory / "kubelet.sock"
         self.lives: list[Life] = []
         self.refusal = ""
+        self.stuck: set[str] = set()
         self.hangs = False
         self.delays = False
         self._alive: list[Life] = []

@@ -89,6 +89,27 @@ async def test_a_kubelet_that_took_us_and_opens_no_stream_is_asked_again_in_a_wh
     assert life.registrations[1].at - life.registrations[0].at > 0.09
 
 
+async def test_a_kubelet_that_is_stuck_with_a_socket_gets_another(kubelet: DeviceKubelet) -> None:
+    async with kubelet.present(), offering(kubelet.root, all_there(FEW)):
+        life = await kubelet.start()
+        names = []
+        for _ in range(3):
+            await works(kubelet)
+            names.append(life.registrations[-1].request.endpoint)
+            kubelet.stuck.add(names[-1])
+            life.drop(FEW.resource)
+            await until(lambda: life.registrations[-1].request.endpoint not in kubelet.stuck)
+        client = await works(kubelet)
+        name = life.registrations[-1].request.endpoint
+        sockets = {path.name for path in kubelet.directory.iterdir()} - {kubelet.socket.name}
+        assert sockets == {name}, "those that nobody takes are gone"
+        assert {len(name) for name in names} == {len(FEW.socket)}
+        kubelet.stuck.clear()
+        (kubelet.directory / name).unlink()
+        await until(lambda: not client.is_watching)
+        assert await works(kubelet) is not client, "it is watched, and put back"
+
+
 async def test_a_kubelet_that_refuses_for_a_while_is_told_of_once(
     kubelet: DeviceKubelet, logs: list[EventDict]
 ) -> None:

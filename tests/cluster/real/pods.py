@@ -61,6 +61,11 @@ Nodes = Mapping[str, tuple[int, int] | None]
 """Device nodes of a spec: path to numbers, or to None where it has none."""
 
 
+NOT_YET_ITS_OWN = "no relationship found between node"
+"""What the API server's node authorizer says to a kubelet about a claim of a pod that it does not
+know to be on that node yet."""
+
+
 class Pods:
     """The pods.
 
@@ -277,12 +282,14 @@ class Pods:
         self._node.place.kill_all(container)
 
     def failures(self) -> list[str]:
-        """What the kubelet said of claims that it could not prepare."""
+        """What the kubelet said of claims that it could not prepare. It reads a claim itself
+        before it asks a driver, and the API server may not have put the two together yet."""
         events = self._client.items(f"/api/v1/namespaces/{self.namespace}/events")
         return [
             event["message"]
             for event in events
             if event["reason"] == "FailedPrepareDynamicResources"
+            and NOT_YET_ITS_OWN not in event["message"]
         ]
 
     def spec_path(self, claim: Object) -> str:
