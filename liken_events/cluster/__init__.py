@@ -94,8 +94,8 @@ class SliceView:
 
     A write's own outcome (`put`, `drop`) and the watch (`replace`, `observe`, `drop`) arrive in
     any order. Versions are compared as numbers where both are numbers: an older body never
-    replaces a newer, and what the watch has reported already is never undone by the outcome of a
-    write that came before it.
+    replaces a newer, also if the slice was deleted and made anew in between, and what the watch
+    has reported already is never undone by the outcome of a write that came before it.
 
     A list replaces everything, whatever the versions are: after a restore from a backup a server
     counts from an older version on. Only what was written while the list was under way outlives
@@ -155,8 +155,8 @@ class SliceView:
         if not is_known and 0 < _number(new.version) <= self._reported.get(new.name, 0):
             return
         self._reported[new.name] = _number(new.version)
-        self._unconfirmed.discard(new.name)
-        self._take(new)
+        if self._take(new):
+            self._unconfirmed.discard(new.name)
 
     def bookmark(self) -> None:
         """Says that the watch has told everything until now. What it did not confirm by then was
@@ -204,18 +204,24 @@ class SliceView:
             return
         self._unconfirmed.add(name)
 
-    def _take(self, new: ObservedSlice) -> None:
+    def _take(self, new: ObservedSlice) -> bool:
+        """Whether it is what is known now, and not older."""
         old = self._slices.get(new.name)
-        if old is None or not (old == new or _is_older(new, old)):
+        if old is not None and self._is_older(new, old):
+            return False
+        if old != new:
             self._slices[new.name] = new
             self._publish()
+        return True
+
+    def _is_older(self, new: ObservedSlice, old: ObservedSlice) -> bool:
+        """Since a list that told its version all versions are of one history of the server, also
+        those of an earlier life of the slice, which had another uid."""
+        is_comparable = new.uid == old.uid or self._listed > 0
+        return is_comparable and 0 < _number(new.version) < _number(old.version)
 
     def _publish(self) -> None:
         self.latest.set(tuple(self._slices[name] for name in sorted(self._slices)))
-
-
-def _is_older(new: ObservedSlice, old: ObservedSlice) -> bool:
-    return new.uid == old.uid and 0 < _number(new.version) < _number(old.version)
 
 
 def _number(version: str) -> int:

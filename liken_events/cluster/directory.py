@@ -6,15 +6,19 @@ files beside them.
 
 This file writes such files whole, under a temporary name that is then renamed, so that a reader
 never sees half of one and a full disk leaves the old one as it was. It follows the directory by
-inotify, so that a file that somebody removes or edits is put right at once. What to write is
-decided in `core.plan.slices`; claims are read by `cluster.claim_files`.
+inotify, so that a file that somebody removes or edits is put right at once. Others may put there
+what they like: it is never waited for, and not parsed twice. What to write is decided in
+`core.plan.slices`; claims are read by `cluster.claim_files`.
 """
 
 import contextlib
 import os
+import stat
+import time
+import zlib
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import structlog
 import trio
@@ -32,7 +36,32 @@ from liken_events.inotify import DirectoryWatch
 SLICES = "resourceslices"
 ENDING = ".yaml"
 
+MOST_BYTES = 1024 * 1024
+"""Bytes of the longest file that is read. A slice of 128 devices takes some 60 KB."""
+
+SETTLED_SECONDS = 2.0
+"""How long a file must have been left alone until its time tells whether it is the same: an edit
+in place within one tick may leave inode, time and size as they were. The kernel's clock for files
+ticks every 1 to 10 ms, and FAT keeps only every second second."""
+
 log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """A file as it was last read or written.
+
+    Attributes:
+        state: what the file system says of it: a rename makes a new inode, an edit a new time.
+        version: that, and what its text adds up to.
+        is_settled: whether it is told from later ones by its state alone.
+        slice: what it holds; None if that is no slice.
+    """
+
+    state: str
+    version: str
+    is_settled: bool
+    slice: ObservedSlice | None
 
 
 class DirectoryCluster:
@@ -49,8 +78,7 @@ class DirectoryCluster:
         self.claims = ClaimFiles(directory)
         self._slices = os.path.join(directory, SLICES)
         self._directory = directory
-        self._known: dict[str, ObservedSlice] = {}
-        self._complained: dict[str, str] = {}
+        self._seen: dict[str, _Seen] = {}
         self._emitters: defaultdict[str, Emitter] = defaultdict(Emitter)
 
     @property
@@ -115,7 +143,7 @@ class DirectoryCluster:
             raise Unavailable(
                 f"cannot remove {self._path(change.name)}: {error.strerror}"
             ) from None
-        self._known.pop(change.name, None)
+        self._seen.pop(change.name, None)
 
     async def read_claim(self, reference: ClaimReference) -> Mapping[str, Json] | None:
         """See `Cluster.read_claim`. A file that cannot be understood is no answer for now."""
@@ -129,9 +157,12 @@ class DirectoryCluster:
 
     def _look(self, node: str, view: SliceView, *, is_doubted: bool = False) -> None:
         """Reads what changed and tells the view if anything of ours did, or if it is doubted."""
+        names = [file.removesuffix(ENDING) for file in self._files()]
+        for gone in self._seen.keys() - set(names):
+            del self._seen[gone]
         found = []
-        for file in self._files():
-            stored = self._stored(file.removesuffix(ENDING))
+        for name in names:
+            stored = self._stored(name)
             if stored is not None and _is_ours(stored, node):
                 found.append(stored)
         if is_doubted or view.latest.number == 0 or tuple(found) != view.latest.get():
@@ -151,27 +182,28 @@ class DirectoryCluster:
         return sorted(n for n in names if n.endswith(ENDING) and not n.startswith("."))
 
     def _stored(self, name: str) -> ObservedSlice | None:
-        """What a file holds, read again only if it is another file than before; None if it holds
-        no slice."""
+        """What a file holds, read again only if it may be another file than before, and parsed
+        again only if it is; None if it holds no slice."""
         path = self._path(name)
+        seen = self._seen.get(name)
         try:
-            with open(path, encoding="utf-8", errors="replace") as file:
-                version = _version(os.fstat(file.fileno()))
-                known = self._known.get(name)
-                if known is not None and known.version == version:
-                    return known
-                text = file.read()
+            status = os.stat(path)
+            if seen is not None and seen.is_settled and seen.state == _state(status):
+                return seen.slice
+            status, text = _read(path, status)
         except OSError:
-            self._known.pop(name, None)
+            self._seen.pop(name, None)
             return None
+        version = _version(status, text)
+        if seen is not None and seen.version == version:
+            self._seen[name] = _seen_as(status, version, seen.slice)
+            return seen.slice
         body = load_slice(text)
         if body is None or ObservedSlice.from_body(body).name != name:
-            if self._complained.get(name) != version:  # once, however often others change
-                log.warning("directory.not_a_slice", path=path)
-            self._complained[name] = version
-            self._known.pop(name, None)
+            log.warning("directory.not_a_slice", path=path)  # once, however often others change
+            self._seen[name] = _seen_as(status, version, None)
             return None
-        return self._remember(name, body, version)
+        return self._remember(name, body, status, version)
 
     def _write(self, name: str, body: Mapping[str, Json]) -> ObservedSlice:
         """Replaces a file in one step. It is not flushed to the disk first: after a power cut an
@@ -182,27 +214,36 @@ class DirectoryCluster:
         plain = _without_version(body)
         try:
             try:
+                text = self._emitters[name].dump(plain)
                 with open(temporary, "w", encoding="utf-8") as file:
-                    file.write(self._emitters[name].dump(plain))
+                    file.write(text)
                     file.flush()
-                    version = _version(os.fstat(file.fileno()))
+                    status = os.fstat(file.fileno())
                 os.replace(temporary, path)
             except BaseException:
                 _unlink_if_there(temporary)
                 raise
         except FileNotFoundError:
-            os.makedirs(self._slices, mode=0o755, exist_ok=True)
+            self._make_again()
             raise Conflict(f"{self._slices} was removed, and is there again") from None
         except OSError as error:
             raise Unavailable(f"cannot write {path}: {error.strerror}") from None
-        return self._remember(name, plain, version)
+        return self._remember(name, plain, status, _version(status, text))
 
-    def _remember(self, name: str, body: Mapping[str, Json], version: str) -> ObservedSlice:
+    def _make_again(self) -> None:
+        try:
+            os.makedirs(self._slices, mode=0o755, exist_ok=True)
+        except OSError as error:  # as for a symlink that leads nowhere
+            raise Unavailable(f"cannot write {self._slices}: {error.strerror}") from None
+
+    def _remember(
+        self, name: str, body: Mapping[str, Json], status: os.stat_result, version: str
+    ) -> ObservedSlice:
         metadata = body["metadata"] if isinstance(body["metadata"], dict) else {}
         known = ObservedSlice.from_body(
             {**body, "metadata": {**metadata, "resourceVersion": version}}
         )
-        self._known[name] = known
+        self._seen[name] = _seen_as(status, version, known)
         return replace(known)
 
 
@@ -225,10 +266,33 @@ def _without_version(body: Mapping[str, Json]) -> dict[str, Json]:
     return {**body, "metadata": kept}
 
 
-def _version(status: os.stat_result) -> str:
-    """What tells one state of a file from another: a rename makes a new inode, an edit a new
-    time."""
+def _seen_as(status: os.stat_result, version: str, holds: ObservedSlice | None) -> _Seen:
+    is_settled = time.time_ns() - status.st_mtime_ns >= SETTLED_SECONDS * 1e9
+    return _Seen(state=_state(status), version=version, is_settled=is_settled, slice=holds)
+
+
+def _state(status: os.stat_result) -> str:
     return f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
+
+
+def _version(status: os.stat_result, text: str) -> str:
+    return f"{_state(status)}-{zlib.crc32(text.encode()):08x}"
+
+
+def _read(path: str, status: os.stat_result) -> tuple[os.stat_result, str]:
+    """State and text of a file; no text if it is too long for a slice, or no regular file. Opening
+    a pipe waits for who writes into it, and opening a device may do anything."""
+    if not stat.S_ISREG(status.st_mode):
+        return status, ""
+    with open(path, encoding="utf-8", errors="replace", opener=_open_at_once) as file:
+        status = os.fstat(file.fileno())
+        is_short = stat.S_ISREG(status.st_mode) and status.st_size <= MOST_BYTES
+        return status, file.read(MOST_BYTES) if is_short else ""
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Does not wait either if it has become a pipe since it was looked at."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 def _unlink_if_there(path: str) -> None:

@@ -81,6 +81,7 @@ class Follower:
         self._threads = trio.CapacityLimiter(THREADS)
         self._version = ""
         self._is_proven = False
+        self._is_doubted = False
         self._failures: Counter[Backoff] = Counter()
         self._trouble: str | None = None
 
@@ -169,7 +170,7 @@ class Follower:
             },
         )
         failure: ClusterError | None = None
-        self._is_proven = False
+        self._is_proven = self._is_doubted = False
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._end_when_doubted, nursery.cancel_scope)
             try:
@@ -185,6 +186,8 @@ class Follower:
             finally:
                 stream.close()
             nursery.cancel_scope.cancel()
+        if self._is_doubted:  # only now: an event of the same turn would set the version again
+            self._version = ""
         if failure is not None:
             raise failure
 
@@ -215,7 +218,7 @@ class Follower:
 
     async def _end_when_doubted(self, stream: trio.CancelScope) -> None:
         await self._view.wait_doubted()
-        self._version = ""
+        self._is_doubted = True
         stream.cancel()
 
     async def _prove_by_lasting(self) -> None:

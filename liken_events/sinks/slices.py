@@ -17,7 +17,15 @@ from dataclasses import replace
 import structlog
 import trio
 
-from liken_events.cluster import Cause, Cluster, Conflict, Rejected, SliceView, Unavailable
+from liken_events.cluster import (
+    Cause,
+    Cluster,
+    ClusterError,
+    Conflict,
+    Rejected,
+    SliceView,
+    Unavailable,
+)
 from liken_events.core.backoff import Backoff
 from liken_events.core.model.device import Attribute, Inventory
 from liken_events.core.model.json import Json
@@ -88,7 +96,8 @@ class SliceSink:
 
     async def observe(self) -> Observed:
         """See `Sink.observe`. Waits until the slices were listed once, and again after a conflict:
-        a plan from what led to the first would lead to the next."""
+        a plan from what led to the first would lead to the next. So would one after a refused
+        patch, if what is there is not what the patch was made for."""
         await self._view.latest.wait_newer(self._outdated)
         slices = self._view.latest.get()
         known = (*self._state.slices, *self._written.values())
@@ -128,13 +137,21 @@ class SliceSink:
             raise SinkUnavailable(error.reason, retry_after=error.retry_after) from error
         except Conflict as error:
             self._forget_uid()
-            self._outdated = self._view.latest.number
-            self._view.doubt()
+            self._look_again()
             raise SinkUnavailable(error.reason, at_once=True) from error
         except Rejected as error:
+            if isinstance(change, PatchSlice) and not error.causes:
+                # An API server applies the operations before it compares versions. If one does not
+                # fit what is there, it answers 422 without a cause: a lost race by another name.
+                self._look_again()
             raise SinkUnavailable(
                 error.reason, at_once=self._learn(change, error.causes)
             ) from error
+
+    def _look_again(self) -> None:
+        """Has the slices be listed before the next plan."""
+        self._outdated = self._view.latest.number
+        self._view.doubt()
 
     @property
     def _lacks_uid(self) -> bool:
@@ -151,8 +168,9 @@ class SliceSink:
         uid, trouble, asked = None, None, None
         try:
             uid = await self._cluster.node_uid(self._state.node)
-        except Unavailable as error:
-            trouble, asked = error.reason, error.retry_after
+        except ClusterError as error:  # whichever: a slice without an owner is better than none
+            trouble = error.reason
+            asked = error.retry_after if isinstance(error, Unavailable) else None
         if trouble is not None and trouble != self._uid_trouble:
             log.warning("slice.no_owner", node=self._state.node, reason=trouble)
         self._uid_trouble = trouble

@@ -103,6 +103,30 @@ def test_a_slice_that_we_deleted_is_not_brought_back_by_a_late_report_of_what_it
     assert known(view) == [("s", "4")]
 
 
+def test_a_late_report_of_an_earlier_life_does_not_undo_a_newer_creation() -> None:
+    view = SliceView()
+    view.replace([body(version="10", uid="first")], "10")
+    view.put(body(version="11", uid="first", devices=2))
+    view.drop("s", "11")
+    view.put(body(version="13", uid="second"))
+    number = view.latest.number
+    view.observe(body(version="11", uid="first", devices=2))
+    view.drop("s", "12")
+    assert known(view) == [("s", "13")]
+    assert view.latest.number == number
+    view.observe(body(version="14", uid="third"))
+    assert view.latest.get()[0].uid == "third"
+
+
+def test_after_a_restore_from_a_backup_lower_versions_of_another_uid_count() -> None:
+    view = SliceView()
+    view.replace([body(version="1000", uid="first")], "1000")
+    view.listing()
+    view.replace([body(version="7", uid="second")], "8")
+    view.observe(body(version="9", uid="third"))
+    assert view.latest.get()[0].uid == "third"
+
+
 def test_a_slice_that_a_later_list_lacks_is_not_brought_back_by_an_earlier_write() -> None:
     view = SliceView()
     view.replace([], "5")
@@ -224,6 +248,24 @@ async def test_what_outlived_a_list_and_is_never_told_of_by_the_watch_is_doubted
     assert known(view) == [("gone", "6"), ("s", "7")]
     view.bookmark()
     assert not await is_doubted(view)
+
+
+@pytest.mark.parametrize("uid", ["u", "anew"])
+async def test_what_outlived_a_list_is_not_confirmed_by_a_report_of_an_older_version(
+    uid: str,
+) -> None:
+    """The server was restored meanwhile, and somebody changed the slice or made it anew."""
+    view = SliceView()
+    view.replace([body(version="1000")], "1000")
+    view.listing()
+    view.put(body(version="1001"))
+    view.replace([body(version="7")], "8")
+    view.observe(body(version="9", uid=uid))
+    view.bookmark()
+    assert await is_doubted(view)
+    view.listing()
+    view.replace([body(version="9", uid=uid)], "9")
+    assert known(view) == [("s", "9")]
 
 
 async def test_what_the_watch_confirms_is_not_doubted() -> None:

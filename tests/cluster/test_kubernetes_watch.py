@@ -1,5 +1,6 @@
 import os
 import threading
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -8,8 +9,10 @@ import trio
 from liken_events.cluster import SliceView
 from liken_events.cluster.comeback import Comeback
 from liken_events.cluster.kubernetes_access import Client
+from liken_events.cluster.kubernetes_stream import EventStream
 from liken_events.cluster.kubernetes_watch import Follower
 from liken_events.core.backoff import Backoff
+from liken_events.core.model.json import Json
 from tests.cluster.following import (
     QUICK,
     add_device,
@@ -108,6 +111,32 @@ async def test_a_doubt_ends_the_watch_and_lists_at_once(api: ApiServer, client: 
         await until(lambda: len(watches(api)) == 2)
         await until(lambda: api.open_watches == 1)
     assert backoff.asked == []
+
+
+async def test_a_doubt_is_not_lost_when_an_event_arrives_in_the_same_turn(
+    api: ApiServer, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token, go, views = trio.lowlevel.current_trio_token(), threading.Event(), list[SliceView]()
+    event: Mapping[str, Json] = {
+        "type": "BOOKMARK",
+        "object": {"metadata": {"resourceVersion": "1"}},
+    }
+
+    def read(_: EventStream) -> list[Mapping[str, Json]]:
+        go.wait()
+        token.run_sync_soon(views[0].doubt)  # runs just before what the thread returns arrives
+        go.clear()
+        return [event]
+
+    monkeypatch.setattr(EventStream, "read", read)
+    async with following(client) as view:
+        views.append(view)
+        for _ in range(3):
+            await until(lambda: len(watches(api)) == lists(api))
+            known = lists(api)
+            go.set()
+            await until(lambda: lists(api) > known)  # noqa: B023  # called before the next turn
+    go.set()
 
 
 async def test_a_doubt_cuts_our_own_waits_short(api: ApiServer, client: Client) -> None:

@@ -3,7 +3,7 @@ import trio
 from structlog.typing import EventDict
 from trio.testing import MockClock
 
-from liken_events.cluster import Conflict, Unavailable
+from liken_events.cluster import ClusterError, Conflict, Rejected, Unavailable
 from liken_events.sinks import SinkUnavailable
 from liken_events.sinks.slices import UID_RETRY
 from tests.fakes.slice_sink import (
@@ -84,6 +84,23 @@ async def test_without_the_right_to_read_the_node_the_slice_is_there_and_owned_l
         assert len(b.cluster.writes) == 2
         assert [line["reason"] for line in logs if line["event"] == "slice.no_owner"] == [
             "forbidden: get nodes"
+        ]
+
+
+@pytest.mark.parametrize("trouble", [Rejected("bad request"), Conflict("modified")])
+async def test_whatever_is_answered_about_the_node_the_slice_is_there(
+    clock: MockClock, logs: list[EventDict], trouble: ClusterError
+) -> None:
+    async with bench() as b:
+        b.cluster.uid = trouble
+        async with converging(b, STICK):
+            await trio.sleep(1)
+            assert (set(b.stored), owners(b), b.cluster.uid_asked) == ({STICK_NAME}, [], 1)
+            b.cluster.uid = "node-uid"
+            await trio.sleep(UID_RETRY.base)
+            assert owners(b) == ["node-uid"]
+        assert [line["reason"] for line in logs if line["event"] == "slice.no_owner"] == [
+            trouble.reason
         ]
 
 

@@ -7,7 +7,7 @@ from structlog.typing import EventDict
 from trio.testing import MockClock
 
 from liken_events.cluster import Cause, Rejected
-from liken_events.converge import converge
+from liken_events.converge import BACKOFF, converge
 from liken_events.core.model.device import Inventory
 from liken_events.core.plan.slices import DeleteSlice
 from liken_events.latest import Latest
@@ -15,6 +15,7 @@ from liken_events.sinks.slices import SliceSink, plan_slices
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.slice_sink import (
     GPU,
+    NAME,
     NODE,
     OTHER,
     OTHER_NAME,
@@ -22,6 +23,7 @@ from tests.fakes.slice_sink import (
     STICK_NAME,
     Bench,
     bench,
+    converging,
     of,
 )
 
@@ -124,6 +126,46 @@ async def test_a_refused_deletion_teaches_nothing(clock: MockClock) -> None:
         assert not error.at_once
         await b.reach(of(STICK))
         assert set(b.stored) == {STICK_NAME}
+
+
+async def test_a_patch_that_is_refused_without_a_cause_leads_to_a_fresh_look(
+    clock: MockClock,
+) -> None:
+    """It did not fit: somebody took devices out, and the watch does not tell."""
+    async with bench() as b:
+        await b.reach(of(STICK, OTHER))
+        b.cluster.slices[NAME]["spec"]["devices"] = []
+        b.cluster.slices[NAME]["metadata"]["resourceVersion"] = "99"
+        error = await b.refused(of(STICK))
+        assert not error.at_once, "it may be refused for another reason, again and again"
+        assert await b.reach(of(STICK)) == 1
+        assert set(b.stored) == {STICK_NAME}
+
+
+async def test_patches_that_are_always_refused_without_a_cause_make_no_storm_of_lists(
+    clock: MockClock,
+) -> None:
+    async with bench() as b:
+        await b.reach(of(STICK))
+        b.cluster.faults = [Rejected("invalid") for _ in range(1000)]
+        looked, wrote = b.view.latest.number, len(b.cluster.writes)
+        async with converging(b, STICK, OTHER):
+            await trio.sleep(3600)
+        tries = len(b.cluster.writes) - wrote
+        assert 60 <= tries <= 3600 / (BACKOFF.ceiling / 2) + 10
+        assert b.view.latest.number - looked == tries
+
+
+@pytest.mark.parametrize("field", ["", "spec.devices[0]"])
+async def test_a_refusal_that_says_why_is_no_reason_to_look_again(
+    clock: MockClock, field: str
+) -> None:
+    async with bench() as b:
+        await b.reach(of(STICK))
+        number = b.view.latest.number
+        await b.refused(of(STICK, OTHER), Cause(field=field, message="no"))
+        await trio.sleep(1)
+        assert b.view.latest.number == number
 
 
 class Strict(FakeCluster):
