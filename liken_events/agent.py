@@ -65,8 +65,13 @@ def roots_of(config: Config) -> Roots:
     )
 
 
-def choose_cluster(config: Config, environ: Mapping[str, str]) -> Cluster:
+def choose_cluster(config: Config, environ: Mapping[str, str], *, prepare: bool = True) -> Cluster:
     """The home of slices that is configured, or that `auto` finds.
+
+    Args:
+        config: settings.
+        environ: the process's environment.
+        prepare: whether a directory is made if it is not there. Who only reads leaves none behind.
 
     Raises:
         ConfigError: it is not usable; the message names the path and what to do.
@@ -78,11 +83,12 @@ def choose_cluster(config: Config, environ: Mapping[str, str]) -> Cluster:
     if wanted == "directory":
         directory = DirectoryCluster(config.cluster_dir)
         try:
-            directory.prepare()
+            if prepare:
+                directory.prepare()
         except OSError as error:
             raise ConfigError(
-                f"--cluster-dir: {error.filename or config.cluster_dir} cannot be written: "
-                f"{error.strerror}; name another directory"
+                f"--cluster-dir: {config.cluster_dir} cannot be written: {error.strerror}; "
+                "name another directory"
             ) from None
         return directory
     # Loaded here and not at the top: the client takes 20 MB and half a second, and a machine

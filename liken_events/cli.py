@@ -10,9 +10,12 @@ status. The words are parsed in `arguments`; the commands are in `commands.look`
 `commands.follow` and `commands.claims`.
 """
 
+import contextlib
+import io
 import os
 import sys
 from collections.abc import Callable
+from typing import TextIO
 
 from liken_events import log
 from liken_events.arguments import EXIT_USAGE, Arguments, parse
@@ -47,6 +50,7 @@ def main(words: list[str] | None = None) -> int:
         The exit status: 0, 1 for a command that failed, 2 for wrong usage or configuration, 130
         for Ctrl-C.
     """
+    _open_standard_files()
     status = 0
     try:
         try:
@@ -56,30 +60,78 @@ def main(words: list[str] | None = None) -> int:
             log.configure(form=config.log_format, level=config.log_level)
             status = _COMMANDS[arguments.command](config, arguments)
         finally:
-            sys.stdout.flush()  # at Python's own end it would be too late for one sentence
+            _flush_output()  # at Python's own end it would be too late for one sentence
     # The commands that follow run in nurseries, which put every error into a group.
     except* ConfigError as group:
         status = _complain(group, EXIT_USAGE)
     except* (CommandError, ScanFailed) as group:
         status = _complain(group, EXIT_FAILED)
     except* BrokenPipeError:
-        _drop_output()  # whoever read it has seen enough
+        _drop(sys.stdout)  # whoever read it has seen enough
     except* OSError as group:
-        _drop_output()
+        _drop(sys.stdout)
         status = _complain(group, EXIT_FAILED)
     except* KeyboardInterrupt:
         status = EXIT_INTERRUPTED
+    finally:
+        _flush_log()
     return status
 
 
 def _complain(error: BaseException, status: int) -> int:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    sys.stderr.write(f"liken-events: {printable(str(error))}\n")
+    with contextlib.suppress(OSError):  # the status says it too
+        sys.stderr.write(f"liken-events: {printable(str(error))}\n")
     return status
 
 
-def _drop_output() -> None:
-    """What is still in the buffer cannot be written either, and Python would complain once
-    more."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _open_standard_files() -> None:
+    """Makes standard files of which it can be told whether they can be used.
+
+    Where the shell closed one (`>&-`), Python has None, and the kernel would give its number to
+    the next file that is opened. What stands in for it can be inherited; nothing can be read from
+    it, the log is lost, and results cannot be written, which is an error.
+
+    Where Python is told not to buffer, what could not be written is forgotten, and so is the error
+    if the writer does not look (argparse does not).
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            handle = os.open(os.devnull, os.O_WRONLY if name == "stderr" else os.O_RDONLY)
+            os.set_inheritable(handle, True)
+            setattr(sys, name, open(handle, mode, encoding="utf-8"))  # noqa: SIM115  # stays open
+    raw = getattr(sys.stdout, "buffer", None)
+    if isinstance(raw, io.FileIO):
+        sys.stdout = open(  # noqa: SIM115  # stays open
+            raw.fileno(),
+            "w",
+            encoding=sys.stdout.encoding,
+            errors=sys.stdout.errors,
+            closefd=False,
+        )
+
+
+def _flush_output() -> None:
+    """Hands over what a command printed. What could not be written is still in the buffer, and
+    fails here once more: so this error is told from all others."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _drop(sys.stdout)
+        raise CommandError(f"standard output cannot be written: {error.strerror}") from None
+
+
+def _flush_log() -> None:
+    try:
+        sys.stderr.flush()
+    except OSError:
+        _drop(sys.stderr)
+
+
+def _drop(stream: TextIO) -> None:
+    """What is still in the buffer cannot be written either, and Python would complain once more,
+    and end with a status of its own."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -130,40 +130,53 @@ def load(
         ConfigError: the first thing that is wrong.
     """
     values: dict[str, Value] = {}
+    origins = {key: option.flag for key, option in BY_KEY.items()}
     if file is not None:
         for key, raw in _read_file(file).items():
-            values[key] = _checked(BY_KEY[key], raw, f"{file}: '{key}'")
+            origins[key] = f"{file}: '{key}'"
+            values[key] = _checked(BY_KEY[key], raw, origins[key])
     for variable, text in sorted(environ.items()):
         option = _option_of_variable(variable)
         if option is not None:
+            origins[option.key] = variable
             values[option.key] = _checked(option, _from_text(option, text), variable)
     for key, flag in flags.items():
         if flag is not None:
             raw = _from_text(BY_KEY[key], flag) if isinstance(flag, str) else flag
-            values[key] = _checked(BY_KEY[key], raw, BY_KEY[key].flag)
+            origins[key] = BY_KEY[key].flag
+            values[key] = _checked(BY_KEY[key], raw, origins[key])
     values.setdefault("node_name", socket.gethostname().lower())
     values.setdefault("cluster_dir", default_directory(environ, os.geteuid()))
     values.setdefault("record_dir", default_records(str(values.get("cdi_dir", CDI_DIRECTORY))))
+    _check_contents(values, origins)
+    return Config(**values)  # type: ignore[arg-type]  # each value was checked by its option's kind
+
+
+def _check_contents(values: Mapping[str, Value], origins: Mapping[str, str]) -> None:
+    """Refuses texts that are of the right kind, and cannot mean anything."""
     aliases = values.get("alias", ())
     for alias in map(str, aliases if isinstance(aliases, tuple) else ()):
         if not _ALIAS.fullmatch(alias):
             raise ConfigError(
-                f"--alias: {alias!r} is not of the form vendor:product=vendor:product "
+                f"{origins['alias']}: {alias!r} is not of the form vendor:product=vendor:product "
                 "(four hex digits each), such as 1a6e:089a=18d1:9302"
             )
+    protected = values.get("protect", ())
+    for path in map(str, protected if isinstance(protected, tuple) else ()):
+        if not os.path.normpath(path).startswith("/dev/") or "\0" in path:
+            raise ConfigError(f"{origins['protect']}: {path!r} is no path under /dev")
     name = values["node_name"]
     if not isinstance(name, str) or not NODE_NAME.fullmatch(name) or len(name) > LONGEST_NODE_NAME:
         raise ConfigError(
-            f"--node-name: {name!r} is no name that a Kubernetes node can have "
+            f"{origins['node_name']}: {name!r} is no name that a Kubernetes node can have "
             "(lower case letters, digits, '-' and '.')"
         )
     instance = values.get("instance")
     if isinstance(instance, str) and not INSTANCE.fullmatch(instance):
         raise ConfigError(
-            f"--instance: {instance!r} cannot be part of a socket's name (at most 63 letters, "
-            "digits, '-', '.' and '_', the first a letter or digit)"
+            f"{origins['instance']}: {instance!r} cannot be part of a socket's name (at most "
+            "63 letters, digits, '-', '.' and '_', the first a letter or digit)"
         )
-    return Config(**values)  # type: ignore[arg-type]  # each value was checked by its option's kind
 
 
 def default_directory(environ: Mapping[str, str], uid: int) -> str:
@@ -207,17 +220,22 @@ def check_roots(config: Config) -> None:
 def _read_file(path: str) -> dict[str, Raw]:
     try:
         with open(path, "rb") as file:
-            content = tomllib.load(file)
+            content = tomllib.loads(file.read().decode("utf-8-sig"))  # some editors write a BOM
+        pairs = _flatten(content)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise ConfigError(f"{path}: is no TOML: too many levels") from None
+    except ValueError as error:  # of TOML, of UTF-8, or of a number with thousands of digits
         raise ConfigError(f"{path}: is no TOML: {error}") from None
     found: dict[str, Raw] = {}
-    for key, value in _flatten(content):
+    for key, value in pairs:
         if key not in BY_KEY:
             near = difflib.get_close_matches(key, BY_KEY, n=1)
             hint = f"; did you mean '{near[0]}'?" if near else ""
             raise ConfigError(f"{path}: unknown key '{key}'{hint}")
+        if key in found:
+            raise ConfigError(f"{path}: '{key}' is given twice, once in another spelling")
         found[key] = value
     return found
 
@@ -227,7 +245,12 @@ def _flatten(table: Mapping[str, object], prefix: str = "") -> list[tuple[str, R
     found: list[tuple[str, Raw]] = []
     for name, value in table.items():
         key = prefix + name.replace("-", "_")
-        if isinstance(value, dict) and not (key in BY_KEY and BY_KEY[key].kind == "tables"):
+        is_group = bool(value) or any(known.startswith(f"{key}_") for known in BY_KEY)
+        if (
+            isinstance(value, dict)
+            and is_group
+            and not (key in BY_KEY and BY_KEY[key].kind == "tables")
+        ):
             found += _flatten(value, key + "_")
         else:
             found.append((key, value))  # type: ignore[arg-type]  # checked by `_checked`
@@ -267,7 +290,11 @@ def _checked(option: Option, raw: object, where: str) -> Value:
         raise ConfigError(f"{where}: {error}") from None
     if value is None:
         expected = _EXPECTED[option.kind] or f"one of {', '.join(option.choices)}"
-        raise ConfigError(f"{where}: expected {expected}, found {raw!r}")
+        try:
+            shown = repr(raw)
+        except ValueError:  # Python writes no number with more than 4300 digits
+            shown = "a huge number"
+        raise ConfigError(f"{where}: expected {expected}, found {shown}")
     return value
 
 

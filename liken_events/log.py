@@ -8,11 +8,14 @@ This file sets structlog up. Names of events are dotted, subject first: `device.
 `slice.patched`.
 """
 
+import contextlib
+import io
 import logging
+import os
 import sys
 import traceback
 from collections.abc import MutableMapping
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 import structlog
 
@@ -22,6 +25,29 @@ _TRACEBACKS = structlog.processors.ExceptionRenderer(
     structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
 )
 """Tracebacks as JSON, without local variables: one of them may be a token."""
+
+
+class _Lossy(io.TextIOBase):
+    """Where lines go, as long as they can.
+
+    A pipe whose reader is gone, a full disk: the line is lost, and nothing else. The machine is
+    followed all the same, and the log goes on when there is room again. What the stream keeps of a
+    line that it could not write is one buffer at most.
+    """
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def write(self, text: str) -> int:
+        """Writes the text, or loses it."""
+        with contextlib.suppress(OSError):
+            self._out.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Hands over what was written, or loses it."""
+        with contextlib.suppress(OSError):
+            self._out.flush()
 
 
 def configure(*, form: str = "auto", level: str = "info", stream: TextIO | None = None) -> None:
@@ -37,7 +63,9 @@ def configure(*, form: str = "auto", level: str = "info", stream: TextIO | None 
     console = form == "console" or (form == "auto" and terminal)
     renderer: structlog.typing.Processor = (
         structlog.dev.ConsoleRenderer(
-            colors=terminal, pad_event_to=26, exception_formatter=_write_traceback
+            colors=terminal and not os.environ.get("NO_COLOR"),
+            pad_event_to=26,
+            exception_formatter=_write_traceback,
         )
         if console
         else structlog.processors.JSONRenderer(ensure_ascii=True)
@@ -54,7 +82,7 @@ def configure(*, form: str = "auto", level: str = "info", stream: TextIO | None 
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(out),
+        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _Lossy(out))),
         cache_logger_on_first_use=False,
     )
 

@@ -13,7 +13,10 @@ from liken_events.commands import CommandError
 from liken_events.config import Config, ConfigError
 from liken_events.core.model.recording import to_json
 from liken_events.simulate.recordings import desk
+from liken_events.simulate.script import generic_script
 from liken_events.sources import ScanFailed
+from tests.fakes.agents import QUICK
+from tests.fakes.quick_demo import SMALL, STICK, saved, told
 from tests.fakes.typed import typed
 
 
@@ -184,7 +187,7 @@ def test_an_error_means_the_same_inside_of_nurseries(
     inner = BaseExceptionGroup("a nursery", [error])
     outer = BaseExceptionGroup("a nursery", [inner, inner])
     # The output of a failed command is dropped by its descriptor, so it has one of its own here.
-    monkeypatch.setattr(cli, "_drop_output", lambda: None)
+    monkeypatch.setattr(cli, "_drop", lambda _: None)
     for raised in (error, outer):
         assert outcome(monkeypatch, raised) == (status, told)
 
@@ -199,14 +202,14 @@ def test_a_bug_is_not_hidden_behind_a_sentence(
         outcome(monkeypatch, error)
 
 
-def start(*words: str, stdout: int) -> "subprocess.Popen[bytes]":
+def start(*words: str, stdout: int, unbuffered: str = "") -> "subprocess.Popen[bytes]":
     """A process of its own whose output is buffered, as in a shell."""
     return subprocess.Popen(
         [sys.executable, "-m", "liken_events", *words],
         stdin=subprocess.PIPE,
         stdout=stdout,
         stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONUNBUFFERED": ""},
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
     )
 
 
@@ -220,13 +223,86 @@ def test_a_reader_that_has_seen_enough_is_no_error(snapshot: str, form: str) -> 
     assert (process.returncode, err) == (0, b"")
 
 
-def test_output_that_cannot_be_written_is_an_error_in_one_sentence(snapshot: str) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    "words", [("explain", "--snapshot"), ("inventory", "-o", "json", "--snapshot"), ("--help",)]
+)
+def test_output_that_cannot_be_written_is_an_error_in_one_sentence(
+    snapshot: str, words: tuple[str, ...], unbuffered: str
+) -> None:
     full = os.open("/dev/full", os.O_WRONLY)
-    process = start("explain", "--snapshot", snapshot, stdout=full)
+    file = [snapshot] if "--snapshot" in words else []
+    process = start(*words, *file, stdout=full, unbuffered=unbuffered)
     os.close(full)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 1
-    assert one_sentence(err.decode()).endswith("No space left on device")
+    assert one_sentence(err.decode()) == (
+        "standard output cannot be written: No space left on device"
+    )
+
+
+def in_a_shell(redirections: str, *words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [
+            "/bin/sh",
+            "-c",
+            f'exec "$0" -m liken_events "$@" {redirections}',
+            sys.executable,
+            *words,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        env={**os.environ, "PYTHONUNBUFFERED": ""},
+    )
+
+
+def test_output_that_is_closed_is_an_error_in_one_sentence(snapshot: str) -> None:
+    for words in (("inventory", "--snapshot", snapshot), ("--help",)):
+        ran = in_a_shell(">&-", *words)
+        assert ran.returncode == 1
+        assert one_sentence(ran.stderr) == (
+            "standard output cannot be written: Bad file descriptor"
+        )
+
+
+@pytest.mark.parametrize("redirections", ["2>&-", "<&- 2>&-", "2>/dev/full"])
+def test_what_nobody_can_be_told_changes_no_result(snapshot: str, redirections: str) -> None:
+    words = ("inventory", "--snapshot", snapshot)
+    ran = in_a_shell(redirections, *words)
+    assert (ran.returncode, ran.stdout) == (0, typed(*words).out)
+    assert in_a_shell(redirections, "inventory", "--snapshot=/nowhere").returncode == 1
+    assert in_a_shell(redirections, "inventory", "--config=/nowhere").returncode == 2
+    ran = in_a_shell(f">&- {redirections}", *words)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (1, "", "")
+
+
+@pytest.mark.parametrize("stderr", ["full", "closed", "a pipe"])
+def test_the_agent_goes_on_when_its_log_cannot_be_written(tmp_path: Path, stderr: str) -> None:
+    """The agent is the one of a simulated machine, which ends by itself."""
+    words = ["run", "--simulate", saved(SMALL, tmp_path), *QUICK, "--log-level=debug"]
+    code = (
+        "import sys; from tests.fakes import quick_demo; sys.exit(quick_demo.main(sys.argv[1:]))"
+    )
+    reader, writer = os.pipe()
+    os.close(reader)
+    full = os.open("/dev/full", os.O_WRONLY)
+    redirection = "2>&-" if stderr == "closed" else ""
+    ran = subprocess.run(
+        ["/bin/sh", "-c", f'exec "$0" -c "$@" {redirection}', sys.executable, code, *words],
+        stdout=subprocess.PIPE,
+        stderr=writer if stderr == "a pipe" else full,
+        text=True,
+        timeout=60,
+        check=False,
+        # Without programs there is no namespace: it is the same process all along.
+        env={**os.environ, "PYTHONUNBUFFERED": "", "PATH": str(tmp_path)},
+    )
+    os.close(writer)
+    os.close(full)
+    assert ran.returncode == 0
+    assert told(ran.stdout, generic_script(SMALL)) == [{STICK}] * 5
 
 
 def test_ctrl_c_ends_a_command_that_waits_for_its_input() -> None:

@@ -12,7 +12,7 @@ from liken_events.config import (
     load,
 )
 from liken_events.core.model.host_devices import KVM, HostDevice
-from liken_events.options import OPTIONS, Option, Raw
+from liken_events.options import BY_KEY, OPTIONS, Option, Raw
 
 BY_KIND = {option.kind: option for option in OPTIONS}
 
@@ -60,6 +60,11 @@ EXAMPLES: dict[str, tuple[str, str, Any]] = {
             HostDevice(resource="a.b/d", paths=("/dev/y", "/dev/z")),
         ),
     ),
+    "protect": (
+        '["/dev/sda", "/dev/disk/by-id/a b"]',
+        "/dev/sda, /dev/disk/by-id/a b",
+        ("/dev/sda", "/dev/disk/by-id/a b"),
+    ),
     "alias": (
         '["1A6E:089a=18d1:9302"]',
         "1A6E:089a=18d1:9302",
@@ -87,21 +92,6 @@ def test_every_setting_can_be_given_in_all_three_ways(tmp_path: Path, option: Op
         assert getattr(found, option.key) == expected
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "settle_quiet = 1",
-        "settle-quiet = 1",
-        "[settle]\nquiet = 1",
-        "settle.quiet = 1.0",
-    ],
-)
-def test_a_setting_in_a_file_may_be_written_in_a_table(tmp_path: Path, text: str) -> None:
-    found = from_file(tmp_path, text)
-    assert found.settle_quiet == 1.0
-    assert found.timing.quiet == 1.0
-
-
 def test_settle_times_are_those_that_were_set() -> None:
     timing = from_flags(
         settle_quiet=1.0,
@@ -113,18 +103,6 @@ def test_settle_times_are_those_that_were_set() -> None:
     ).timing
     assert (timing.quiet, timing.ceiling, timing.longest) == (1, 2, 3)
     assert (timing.probing_usb, timing.probing_pci, timing.probing_disk) == (4, 5, 6)
-
-
-@pytest.mark.parametrize(
-    ("key", "hint"), [("settle_quit", "settle_quiet"), ("protct", "protect"), ("zzzzzz", "")]
-)
-def test_an_unknown_key_is_named_with_the_one_that_was_meant(
-    tmp_path: Path, key: str, hint: str
-) -> None:
-    with pytest.raises(ConfigError, match=f"liken-events.toml: unknown key '{key}'") as caught:
-        from_file(tmp_path, f"{key} = 1\n")
-    assert ("did you mean" in str(caught.value)) == bool(hint)
-    assert hint in str(caught.value)
 
 
 def test_an_unknown_variable_is_named() -> None:
@@ -204,28 +182,54 @@ def test_an_empty_list_takes_back_what_the_file_says(tmp_path: Path) -> None:
     assert found.ignore == ()
 
 
+WRONG_AS_A_WHOLE = {
+    "alias": ("a:b", "'a:b' is not of the form"),
+    "instance": ("a/b", "'a/b' cannot be part of"),
+    "node_name": ("A_B", "'A_B' is no name"),
+    "protect": ("sda", "'sda' is no path under /dev"),
+}
+
+
+@pytest.mark.parametrize("key", WRONG_AS_A_WHOLE)
+def test_a_value_that_cannot_be_is_refused_by_file_variable_or_flag(
+    tmp_path: Path, key: str
+) -> None:
+    text, complaint = WRONG_AS_A_WHOLE[key]
+    is_list = BY_KEY[key].kind == "list"
+    with pytest.raises(ConfigError, match=rf"^.*/liken-events.toml: '{key}': {complaint}"):
+        from_file(tmp_path, f"{key} = {[text] if is_list else repr(text)}")
+    with pytest.raises(ConfigError, match=f"^{BY_KEY[key].variable}: {complaint}"):
+        from_environment(**{key: text})
+    with pytest.raises(ConfigError, match=f"^{BY_KEY[key].flag}: {complaint}"):
+        from_flags(**{key: [text] if is_list else text})
+
+
 @pytest.mark.parametrize(
-    ("content", "complaint"),
+    "path",
     [
-        (b"node_name = \n", "is no TOML"),
-        (b"\xff\xfe", "is no TOML"),
-        (b"a = 1\na = 2\n", "is no TOML"),
-        (None, "cannot be read: No such file"),
+        "",
+        "sda",
+        "dev/sda",
+        "/",
+        "/dev",
+        "/dev/",
+        "/home",
+        "/device/sda",
+        "/dev/../home",
+        "//dev/sda",
+        "UUID=0a1b",
+        "/dev/a\0b",
     ],
 )
-def test_a_file_that_cannot_be_used_is_named(
-    tmp_path: Path, content: bytes | None, complaint: str
-) -> None:
-    file = tmp_path / "broken.toml"
-    if content is not None:
-        file.write_bytes(content)
-    with pytest.raises(ConfigError, match=f"broken.toml: {complaint}"):
-        load(file=str(file), environ={}, flags={})
+def test_what_is_protected_has_to_be_below_dev(path: str) -> None:
+    with pytest.raises(ConfigError, match=r"^--protect: '.*' is no path under /dev$"):
+        from_flags(protect=["/dev/sda", path])
 
 
-def test_a_directory_is_no_file(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be read"):
-        load(file=str(tmp_path), environ={}, flags={})
+def test_what_is_protected_need_not_be_there() -> None:
+    found = from_flags(protect=["/dev/disk/by-id/a-disk-that-comes-later"])
+    assert found.protect == ("/dev/disk/by-id/a-disk-that-comes-later",)
+    check_roots(found)
 
 
 @pytest.mark.parametrize("name", ["Worker", "a_b", "-a", "a-", "a b", "ä", "a" * 300, ".a"])
@@ -293,44 +297,6 @@ def test_a_directory_that_is_no_sysfs_is_refused(tmp_path: Path) -> None:
 
 def test_without_a_word_about_host_devices_there_is_kvm() -> None:
     assert from_flags().host_devices == (KVM,)
-
-
-def test_host_devices_are_tables_in_a_file(tmp_path: Path) -> None:
-    found = from_file(
-        tmp_path,
-        """
-        [[host_devices]]
-        resource = "ate.dev/kvm"
-        path = "/dev/kvm"
-
-        [[host_devices]]
-        resource = "a.b/net"
-        paths = ["/dev/net/tun", "/dev/vhost-net"]
-        count = 16
-        permissions = "r"
-        """,
-    )
-    net = HostDevice(
-        resource="a.b/net",
-        paths=("/dev/net/tun", "/dev/vhost-net"),
-        count=16,
-        permissions="r",
-    )
-    assert found.host_devices == (KVM, net)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        '[[host-devices]]\nresource = "ate.dev/tun"\npath = "/dev/net/tun"',
-        '[[host.devices]]\nresource = "ate.dev/tun"\npath = "/dev/net/tun"',
-        'host_devices = ["ate.dev/tun=/dev/net/tun"]',
-    ],
-)
-def test_host_devices_may_be_written_in_other_ways(tmp_path: Path, text: str) -> None:
-    assert from_file(tmp_path, text).host_devices == (
-        HostDevice(resource="ate.dev/tun", paths=("/dev/net/tun",)),
-    )
 
 
 def test_there_may_be_no_host_devices(tmp_path: Path) -> None:

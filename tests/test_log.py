@@ -1,3 +1,4 @@
+import errno
 import io
 import json
 from collections.abc import Iterator
@@ -106,6 +107,44 @@ def test_people_get_text_and_machines_json(form: str, terminal: bool, expected: 
     structlog.get_logger().info("agent.starting", node="n1")
     assert (out.getvalue()[0] == "{") == (expected == "json")
     assert ("\x1b[" in out.getvalue()) == (terminal and expected == "console")
+
+
+@pytest.mark.parametrize(("value", "coloured"), [("", True), ("1", False), ("0", False)])
+def test_whoever_wants_no_colours_gets_none(
+    monkeypatch: pytest.MonkeyPatch, value: str, coloured: bool
+) -> None:
+    monkeypatch.setenv("NO_COLOR", value)
+    out = Terminal()
+    log.configure(stream=out)
+    structlog.get_logger().warning("device.added", device="usb-1")
+    assert ("\x1b[" in out.getvalue()) == coloured
+    assert "device.added" in out.getvalue()
+
+
+class Full(io.StringIO):
+    """A stream that may have no room."""
+
+    room = False
+
+    def write(self, text: str) -> int:
+        if not self.room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().write(text)
+
+    def flush(self) -> None:
+        if not self.room:
+            raise BrokenPipeError
+
+
+@pytest.mark.parametrize("form", ["json", "console"])
+def test_a_line_that_cannot_be_written_is_lost_and_nothing_else(form: str) -> None:
+    out = Full()
+    log.configure(form=form, stream=out)
+    structlog.get_logger().warning("lost.event")
+    out.room = True
+    structlog.get_logger().warning("later.event")
+    [line] = out.getvalue().splitlines()
+    assert "later.event" in line
 
 
 def test_less_important_lines_are_left_out() -> None:

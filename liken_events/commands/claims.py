@@ -43,7 +43,7 @@ PREPARE_SECONDS = 6.0
 def claim(config: Config, arguments: Arguments) -> int:
     """Writes a claim for devices, waits until it is prepared, and prints its CDI ids."""
     check_roots(config)
-    files = _files(config)
+    files = _files(config, prepare=True)
     looks = _looks(config)
     names = [_published_name(looks, device) for device in arguments.devices]
     if len(set(names)) < len(names):
@@ -73,7 +73,7 @@ def claim(config: Config, arguments: Arguments) -> int:
 def claims(config: Config, arguments: Arguments) -> int:
     """Lists all claims of this machine with what became of them."""
     check_roots(config)
-    cluster = choose_cluster(config, os.environ)
+    cluster = choose_cluster(config, os.environ, prepare=False)
     files = cluster.claims.list() if isinstance(cluster, DirectoryCluster) else ()
     found = _states(config, _looks(config), files)
     if arguments.output == "json":
@@ -89,7 +89,7 @@ def claims(config: Config, arguments: Arguments) -> int:
 
 def release(config: Config, arguments: Arguments) -> int:
     """Removes a claim, and waits until its devices are given back."""
-    files = _files(config)
+    files = _files(config, prepare=False)
     namespace, _, name = (arguments.name or "").rpartition("/")
     namespace = namespace or NAMESPACE
     known = {(file.namespace, file.name): file for file in files.list()}
@@ -113,8 +113,8 @@ def release(config: Config, arguments: Arguments) -> int:
     return 0
 
 
-def _files(config: Config) -> ClaimFiles:
-    cluster = choose_cluster(config, os.environ)
+def _files(config: Config, *, prepare: bool) -> ClaimFiles:
+    cluster = choose_cluster(config, os.environ, prepare=prepare)
     if not isinstance(cluster, DirectoryCluster):
         raise CommandError(
             f"claims are files only on a machine without a cluster; with {cluster.description} "

@@ -71,7 +71,7 @@ def simulate(
         pause, spread: the script's pace, see `play`.
 
     Raises:
-        CommandError: there is no such machine.
+        CommandError: there is no such machine, or none can be made of what the file says.
     """
     snapshot = _recording(machine)
     feed_reason = ""
@@ -84,7 +84,7 @@ def simulate(
     if config.log_level == "info":
         log.configure(form=config.log_format, level="warning")  # the steps tell what happens
     with tempfile.TemporaryDirectory(prefix="liken-events-") as root:
-        tree = MachineTree.build(snapshot, root)
+        tree = _build(snapshot, root, machine)
         simulation = _Simulation(config, tree, root, pause, spread)
         if feed_reason:
             simulation.say(f"(uevents are handed over in-process: {feed_reason})")
@@ -215,6 +215,20 @@ def _recording(machine: str) -> Snapshot:
     if not os.path.exists(machine):
         raise CommandError(f"'{machine}' is neither the recorded machine 'desk' nor a file")
     return read_snapshot(machine)
+
+
+def _build(snapshot: Snapshot, root: str, machine: str) -> MachineTree:
+    """The tree. What a stranger's file says becomes names of files and their content, and need not
+    be fit for either."""
+    try:
+        return MachineTree.build(snapshot, root)
+    except UnicodeError:
+        reason = "one of its texts has half a character"
+    except ValueError as error:
+        reason = str(error)
+    except OSError as error:  # a name that is too long, a file where a directory should be
+        reason = error.strerror or str(error)
+    raise CommandError(f"{machine}: no machine can be made of it: {reason}")
 
 
 def _words(arguments: Arguments, machine: str) -> list[str]:

@@ -15,8 +15,9 @@ import os
 import shutil
 from collections.abc import Iterator
 
+from liken_events.core.model.names import printable
 from liken_events.simulate import clutter
-from liken_events.simulate.kobjects import BLOCK, Kobject, in_order, is_within
+from liken_events.simulate.kobjects import BLOCK, Kobject, in_order, is_below, is_within
 
 _ROOT = "/devices"
 
@@ -28,8 +29,15 @@ _PROBE_FILES = ("/bus/pci/drivers_probe", "/bus/usb/drivers_probe")
 the file."""
 
 
+class OutOfTree(ValueError):
+    """A recorded machine says that something is where no sysfs has anything."""
+
+
 class Directories:
     """The part of a made-up sysfs that shows kernel objects.
+
+    A recorded machine is a stranger's file, and root may be the one who builds it. So every method
+    raises OutOfTree before it touches a place that is not in this sysfs.
 
     Args:
         sys: absolute path of the directory that stands for `/sys`.
@@ -37,7 +45,7 @@ class Directories:
     """
 
     def __init__(self, sys: str, *, clutter: bool) -> None:
-        self._sys = sys
+        self._sys = os.path.realpath(sys)
         self._clutter = clutter
         self._objects: dict[str, Kobject] = {}
         for place in _ALWAYS:
@@ -50,15 +58,17 @@ class Directories:
 
     def put(self, item: Kobject) -> None:
         """Makes an object's directory and links, or brings them up to date."""
+        if not is_below(item.path, _ROOT):
+            raise OutOfTree(f"'{printable(item.path)}' is no kernel path of a device")
         old = self._objects.get(item.path)
         texts, links = self._texts(item), self._links(item)
         old_texts = {} if old is None else self._texts(old)
         old_links = {} if old is None else self._links(old)
-        os.makedirs(self._sys + item.path, exist_ok=True)
+        os.makedirs(self._inside(item.path), exist_ok=True)
         for place in old_links.keys() - links.keys():
             self.unlink(place)
         for name in old_texts.keys() - texts.keys():
-            os.unlink(f"{self._sys}{item.path}/{name}")
+            os.unlink(self._inside(f"{item.path}/{name}"))
         for name, text in texts.items():
             if old_texts.get(name) != text:
                 self.write(f"{item.path}/{name}", text)
@@ -76,14 +86,14 @@ class Directories:
             for place in reversed(self._links(item)):
                 self.unlink(place)
         if gone:
-            shutil.rmtree(self._sys + top)
+            shutil.rmtree(self._inside(top))
             self._prune(top.rpartition("/")[0])
         return gone
 
     def write(self, place: str, text: str) -> None:
         """Writes an attribute, with the newline that the kernel puts behind it, and the
         directories above it."""
-        path = self._sys + place
+        path = self._inside(place)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
             file.write(text + "\n" if text else "")
@@ -91,7 +101,7 @@ class Directories:
     def link(self, place: str, target: str) -> None:
         """Makes a relative link from one place in sysfs to another, as the kernel does; replaces
         an older one."""
-        path = self._sys + place
+        path, _ = self._inside(place), self._inside(target)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         if os.path.lexists(path):
             os.unlink(path)
@@ -99,9 +109,29 @@ class Directories:
 
     def unlink(self, place: str) -> None:
         """Removes a link; nothing if it went with its directory."""
-        path = self._sys + place
+        path = self._inside(place)
         if os.path.islink(path):
             os.unlink(path)
+
+    def _inside(self, place: str) -> str:
+        """The path of a place in sysfs.
+
+        It leads through no link: the kernel's directories do not, and a relative link that is made
+        behind one leads elsewhere than it says.
+
+        Raises:
+            OutOfTree: it would not be below this sysfs, or can be no path at all.
+        """
+        path = self._sys + place
+        try:
+            names = os.fsencode(place).split(b"/")
+            fits = not names[0] and not {b"", b".", b".."} & {*names[1:]} and "\0" not in place
+            fits = fits and os.path.realpath(os.path.dirname(path)) == os.path.dirname(path)
+        except UnicodeEncodeError:  # half a character, which JSON can write and no path can have
+            fits = False
+        if not fits:
+            raise OutOfTree(f"'{printable(place)}' is no place in sysfs")
+        return path
 
     def _texts(self, item: Kobject) -> dict[str, str]:
         """The files of an object's directory, name to text."""

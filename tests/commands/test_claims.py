@@ -280,3 +280,13 @@ async def test_prepared_claims_of_a_cluster_are_listed_too(
     await agent.until(lambda: agent.status is not None)
     shutil.rmtree(f"{shell.cluster}/resourceclaims")
     assert shell.states()["default/s"]["state"] == "prepared"
+
+
+def test_who_only_reads_claims_makes_no_directory(shell: Shell) -> None:
+    assert shell.states() == {}
+    ran = shell.type("release", "usb")
+    assert (ran.status, ran.out) == (1, "")
+    assert "there is no claim default/usb" in ran.err
+    assert not os.path.exists(shell.cluster)
+    assert shell.type("claim", "1-3:1.0").status == 1  # it is made, and no agent prepares it
+    assert os.path.exists(shell.file(KEYBOARD))

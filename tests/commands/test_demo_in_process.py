@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from liken_events.agent import run_agent
 from liken_events.commands import CommandError, demo
+from liken_events.core.model.snapshot import Device, Disk, Node, Snapshot, Storage
 from liken_events.simulate import namespace
 from liken_events.simulate.script import desk_script, generic_script
 from liken_events.sources import Source
@@ -105,6 +107,82 @@ def test_a_machine_that_cannot_be_simulated_is_told_before_anything_starts(
     ran = typed("run", "--simulate-if-empty", "moon", *at(standing(empty_vm())))
     assert ran.status == 1
     assert ran.err == ("liken-events: 'moon' is neither the recorded machine 'desk' nor a file\n")
+    assert os.listdir(temporary) == []
+
+
+OUT = "../" * 12
+"""More steps up than any tree has; at the root of all there are none left."""
+
+[_STICK] = SMALL.devices
+
+
+def made_of(device: Device = _STICK, *disks: Disk) -> Snapshot:
+    return Snapshot(devices=(device,), storage=Storage(disks=disks))
+
+
+def with_node(**facts: str) -> Snapshot:
+    node = {"path": "/dev/x0", "subsystem": "tty", "place": "tty/x0", **facts}
+    return made_of(replace(_STICK, nodes=(Node(major=1, minor=2, **node),)))
+
+
+def hostile(where: str) -> dict[str, Snapshot]:
+    """Machines that say of each thing with a place in sysfs that it is at an absolute path; and
+    those with texts that can be no name or in no file."""
+    out = f"{OUT}{where.lstrip('/')}"
+    disk = Disk(name="dm-0", number="253:0")
+    key = replace(_STICK.key, address=f"{out}:1.0")
+    return {
+        "path": made_of(replace(_STICK, path=f"/devices/{out}")),
+        "path of its own": made_of(replace(_STICK, path=where)),
+        "PCI path": made_of(
+            replace(_STICK, key=replace(key, bus="pci"), path=f"/devices/{out}", driver=None)
+        ),
+        "path of NUL": made_of(replace(_STICK, path="/devices/\0/1-1:1.0")),
+        "path of half a character": made_of(replace(_STICK, path="/devices/\ud800/1-1:1.0")),
+        "long path": made_of(replace(_STICK, path=f"/devices/{'x' * 300}/1-1:1.0")),
+        "driver": made_of(replace(_STICK, driver=f"{out}/sub")),
+        "driver of NUL": made_of(replace(_STICK, driver="a\0b")),
+        "driver of half a character": made_of(replace(_STICK, driver="\ud800")),
+        "place": with_node(place=out),
+        "subsystem": with_node(subsystem=out),
+        "place behind a link": with_node(place="subsystem/a/b/c/d/e/f/g/h"),
+        "hidden disk": made_of(replace(_STICK, hidden_disks=(out,))),
+        "disk": made_of(_STICK, replace(disk, name=out)),
+        "number": made_of(_STICK, replace(disk, number=out)),
+        "whole": made_of(_STICK, replace(disk, whole=out)),
+        "slave": made_of(_STICK, replace(disk, slaves=(out,))),
+        "btrfs": made_of(_STICK, replace(disk, btrfs=(out,))),
+        "mapper of half a character": made_of(_STICK, replace(disk, mapper="\ud800")),
+        "PCI maker of half a character": made_of(
+            replace(_STICK, key=replace(key, bus="pci"), maker="\ud800")
+        ),
+    }
+
+
+def everything(top: Path) -> dict[str, bytes]:
+    return {
+        str(path): path.read_bytes() if path.is_file() else os.fsencode(os.path.realpath(path))
+        for path in top.rglob("*")
+    }
+
+
+@pytest.mark.usefixtures("no_namespace")
+@pytest.mark.parametrize("what", hostile("/"))
+def test_a_recorded_machine_that_reaches_out_of_its_tree_changes_nothing(
+    temporary: Path, tmp_path: Path, what: str
+) -> None:
+    victim = tmp_path / "victim"
+    for name in ("1-1:1.0", "x0", "dm-0", "sub/1-1:1.0"):
+        (victim / name).parent.mkdir(exist_ok=True, parents=True)
+        (victim / name).write_text("precious", "utf-8")
+    path = saved(hostile(str(victim))[what], tmp_path)
+    before = everything(tmp_path)
+    ran = typed("run", "--simulate", path, *QUICK)
+    assert everything(tmp_path) == before
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err.startswith(f"liken-events: {path}: no machine can be made of it: ")
+    assert len(ran.err.splitlines()) == 1
+    assert ran.err.removesuffix("\n").isprintable()
     assert os.listdir(temporary) == []
 
 

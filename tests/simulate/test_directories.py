@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from liken_events.simulate.directories import Directories
+from liken_events.simulate.directories import Directories, OutOfTree
 from liken_events.simulate.kobjects import Kobject
 
 TOP = Kobject(
@@ -150,3 +150,62 @@ def test_clutter_makes_directories_fuller_and_nothing_else(tmp_path: Path) -> No
     assert found[0] < found[1]
     assert {"power", "ep_81"} <= found[1] - found[0]
     assert leads_to(Path(f"{tmp_path}/full{TTY.path}/device")) == f"{tmp_path}/full{TOP.path}"
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        replace(TOP, path="/devices/../../outside"),
+        replace(TOP, path="/devices/./pci0"),
+        replace(TOP, path="/devices//pci0"),
+        replace(TOP, path="/devices/pci0/"),
+        replace(TOP, path="/devices/pci0/.."),
+        replace(TOP, path="/devices"),
+        replace(TOP, path="devices/pci0"),
+        replace(TOP, path="/outside"),
+        replace(TOP, path="/bus/usb/devices"),
+        replace(TOP, path="/devices/pci\0"),
+        replace(TOP, path="/devices/\ud800"),
+        replace(TOP, path=""),
+        replace(TOP, driver="../../../../../outside"),
+        replace(TOP, driver="/outside"),
+        replace(TOP, driver=".."),
+        replace(TOP, driver="\0"),
+        replace(TTY, subsystem="../../outside"),
+        replace(TTY, subsystem="tty\0"),
+        replace(TTY, number="../../../outside"),
+    ],
+    ids=repr,
+)
+def test_an_object_whose_place_is_elsewhere_is_refused(
+    directories: Directories, tmp_path: Path, item: Kobject
+) -> None:
+    before = set(os.listdir(tmp_path))
+    with pytest.raises(OutOfTree, match=r"is no (place in sysfs|kernel path of a device)"):
+        directories.put(item)
+    assert set(os.listdir(tmp_path)) == before == {"sys"}
+    assert directories.drop(item.path) == []
+
+
+@pytest.mark.parametrize("target", ["/devices/../../outside", "/devices/\0", "outside", "/\ud800"])
+def test_a_link_to_elsewhere_is_refused(directories: Directories, sys: Path, target: str) -> None:
+    with pytest.raises(OutOfTree):
+        directories.link("/devices/slaves/sda", target)
+    assert not os.path.lexists(sys / "devices/slaves")
+
+
+def test_nothing_is_made_removed_or_linked_through_a_link(
+    directories: Directories, sys: Path
+) -> None:
+    """A relative link that is made behind another one leads elsewhere than its text says."""
+    directories.put(TOP)
+    behind = f"{TOP.path}/subsystem/a/b"
+    with pytest.raises(OutOfTree):
+        directories.put(replace(TTY, path=behind))
+    with pytest.raises(OutOfTree):
+        directories.write(f"{behind}/name", "text")
+    with pytest.raises(OutOfTree):
+        directories.link(behind, TOP.path)
+    with pytest.raises(OutOfTree):
+        directories.unlink(f"{TOP.path}/subsystem/devices")
+    assert sorted(os.listdir(sys / "bus/usb")) == ["devices", "drivers", "drivers_probe"]
