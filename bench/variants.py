@@ -15,6 +15,7 @@ itself.
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import trio
@@ -72,7 +73,7 @@ def _run_late(words: list[str]) -> int:
             self.changes = self._unheard = _Unheard()
 
         async def watch(
-            self, _: str, names: tuple[str, ...], *, task_status: trio.TaskStatus[None]
+            self, _: str, names: Sequence[str], *, task_status: trio.TaskStatus[None]
         ) -> None:
             task_status.started()
             while True:
